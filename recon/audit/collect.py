@@ -49,7 +49,9 @@ from recon.model import (
     Unstamped,
     Witnesses,
     known,
+    parse_offsets,
 )
+from recon.model.delta_offsets import is_delta
 from recon.model.erasure import Erasure
 from recon.model.offsets import Span
 from recon.model.proof import Proofs, SinkProof
@@ -160,7 +162,11 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     #    never looks like a loss.
     kafka = read("kafka", lambda: reader.kafka(known(slices) or {}, proofs))
     #    The same holds for the Delta table that the query reads instead of Kafka.
-    table = None if pipeline.of_kafka else attempt("kafka", lambda: reader.source_table(known(slices) or {}))
+    table = (
+        None
+        if pipeline.of_kafka
+        else attempt("kafka", lambda: reader.source_table(known(slices) or {}, known(delta) or {}))
+    )
 
     # 9. What a listener recorded of each micro-batch; nothing is compared with it.
     samples = _PROGRESS_SAMPLES if "progress_offsets" in wanted else 0
@@ -334,7 +340,7 @@ def _with_stamps(
         if not (pipeline.is_observed or was_observed):
             return log
         log = observed.attributed(log, apps[sink], plans, of_sink.heads if of_sink is not None else ())
-        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink, now)
+        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink, now, pipeline.source.beginning)
 
     return {sink: stamped(sink, log) for sink, log in logs.items()}
 
@@ -557,17 +563,18 @@ class _Reader:
                     counted[sink.name] = Unavailable("quarantine", first_line(error))
         return counted
 
-    def source_table(self, slices: Slices) -> SourceTable:
+    def source_table(self, slices: Slices, logs: Mapping[str, DeltaWitness]) -> SourceTable:
         """The Delta table that the query reads, from where the entries of the slices begin."""
-        read = self.sources.pipeline.source.reads
-        ranges = {
-            (span.start_offset, span.end_offset)
+        read = (
+            span
             for of_sink in slices.values()
             for entry in range(len(of_sink.heads))
             for span in of_sink.ranges.of(entry)
-            if read is not None and span.topic == read.topic
-        }
-        return self.sources.source_table(ranges)
+        )
+        # A commit without an entry is judged as the entry that it lacks.
+        stamps = (commit.stamp for log in logs.values() for commit in log.commits.values() if commit.stamp is not None)
+        written = (span for stamp in stamps for span in parse_offsets(stamp.offsets_text))
+        return self.sources.source_table({span for span in (*read, *written) if is_delta(span.topic)})
 
     def kafka(self, slices: Slices, proofs: Proofs) -> KafkaWitness:
         if not self.sources.pipeline.of_kafka:

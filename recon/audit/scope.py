@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from recon.lazy import np
 from recon.model import CheckResult, Code, LedgerSlice, RangeTable
-from recon.model.delta_offsets import beginning, is_delta
+from recon.model.delta_offsets import beginning, is_delta, shown
 from recon.model.ledger import sortable
 from recon.model.proof import SinkProof
 from recon.text import plural
@@ -40,7 +40,7 @@ def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice
             more = f", and {plural(len(begins) - 1, 'more partition')}" if len(begins) > 1 else ""
             began = f"{topic}-{partition} from offset {offset}"
             if is_delta(topic):
-                began = f"{topic} {beginning(offset)}"
+                began = f"{shown(topic)} {beginning(offset)}"
             where = f" ({began}{more})"
         of_sink = f" of sink {sink}" if len(ledgers) > 1 else ""
         parts.append(f"micro-batch {first}{where} to {heads[-1].batch_id}{of_sink}")

@@ -31,7 +31,7 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
-from recon.model.offsets import Span
+from recon.model.offsets import OffsetSpan, Span
 from recon.model.wire.columns import OWN_NAMES
 from recon.observer import Look, look
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
@@ -83,12 +83,12 @@ class Sources:
 
     def checkpoint(self) -> CheckpointWitness:
         """The query's checkpoint."""
-        return checkpoint.read(self._storage(self.pipeline.checkpoint), table=self.pipeline.source.reads)
+        return checkpoint.read(self._storage(self.pipeline.checkpoint), tables=not self.pipeline.of_kafka)
 
-    def source_table(self, ranges: Collection[tuple[int, int]]) -> SourceTable:
-        """The Delta table that the query reads, by its log; `ranges` are what it read, as offsets."""
+    def source_table(self, ranges: Collection[OffsetSpan]) -> SourceTable:
+        """The Delta table that the query reads, by its log; `ranges` are what it read."""
         source = self.pipeline.source
-        if source.delta is None or source.reads is None:
+        if source.delta is None:
             raise EvidenceError(f"pipeline {self.pipeline.name} reads no Delta table")
         passes: Literal["", "skip", "changes", "deletes"] = ""
         if source.is_set("skipChangeCommits"):
@@ -98,7 +98,7 @@ class Sources:
         elif source.is_set("ignoreDeletes"):
             passes = "deletes"
         table = self._located(self.project.table_location(source.delta))
-        return source_table.read(table, source.reads.topic, ranges, passes)
+        return source_table.read(table, ranges, passes)
 
     def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         """The log of a sink that is a Delta table; with `files`, what its data files are."""

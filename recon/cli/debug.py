@@ -100,7 +100,7 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
     from recon.storage import Storage
 
     where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
-    witness = checkpoint.read(where, table=pipeline.source.reads)
+    witness = checkpoint.read(where, tables=not pipeline.of_kafka)
     last = "no micro-batch yet" if witness.last is None else f"last micro-batch {witness.last.batch_id}"
     return f"query_id {witness.query_id}, {last}"
 

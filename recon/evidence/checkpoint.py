@@ -35,7 +35,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import CheckpointBatch, CheckpointFlaw, CheckpointWitness
-from recon.model.delta_offsets import FILES_AT_MOST, VERSIONS_AT_MOST, ReadTable, is_delta, offset_of
+from recon.model.delta_offsets import FILES_AT_MOST, VERSIONS_AT_MOST, is_delta, offset_of, table_of, topic_of
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.values import TwiceError, loads, whole
 from recon.storage import Storage
@@ -56,7 +56,6 @@ class _Planned:
     planned_at: datetime | None
     sources: Mapping[str, _Offsets | None]
     others: frozenset[str] = frozenset()  # sources whose offset recon does not know
-    table_id: str | None = None  # of the Delta table among the sources
 
 
 class _TwiceError(EvidenceError):
@@ -85,7 +84,7 @@ def query_id(storage: Storage) -> str:
     return value
 
 
-def read(storage: Storage, *, topics_are_kafka: bool = True, table: ReadTable | None = None) -> CheckpointWitness:
+def read(storage: Storage, *, topics_are_kafka: bool = True, tables: bool = False) -> CheckpointWitness:
     """Every micro-batch in the checkpoint, ascending.
 
     A range may end below its start: Spark plans it so for a topic that was re-created and is shorter now.
@@ -94,8 +93,8 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, table: ReadTable | 
         storage: the checkpoint's folder.
         topics_are_kafka: False gives micro-batches without ranges, for a query whose sources write offsets
             that only look like Kafka's topic → partition → offset.
-        table: the Delta table that the query reads; None for a query that reads none, or one that nobody named, which
-            then has no ranges.
+        tables: whether positions in Delta tables are offsets; without it such a source has no ranges. A query's first
+            micro-batch does not say where it begins in a table, which is then new in it.
 
     What is missing between other files, empty or named twice is in `flaws`.
 
@@ -109,7 +108,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, table: ReadTable | 
     plans: dict[int, _Planned] = {}
     for batch_id in sorted(_batch_ids(storage.names("offsets"))):
         try:
-            plan = _planned(storage, batch_id, kafka=topics_are_kafka, table=table)
+            plan = _planned(storage, batch_id, kafka=topics_are_kafka, tables=tables)
         except _TwiceError as error:
             flaws.append(CheckpointFlaw(batch_id, error.problem))
             continue
@@ -123,7 +122,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, table: ReadTable | 
     _same_kinds(storage, plans)
     names = sorted({source for plan in plans.values() for source in plan.sources}, key=_source_order)
     index = _indexes(names)
-    initial = cache(partial(_initial_offsets, storage, table))
+    initial = cache(partial(_initial_offsets, storage))
     batches = [
         _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in commits)
         for batch_id, plan in plans.items()
@@ -191,37 +190,35 @@ def _same_kinds(storage: Storage, plans: Mapping[int, _Planned]) -> None:
             )
 
 
-def read_batch(storage: Storage, batch_id: int, table: ReadTable | None = None) -> CheckpointBatch:
+def read_batch(storage: Storage, batch_id: int, *, tables: bool = False) -> CheckpointBatch:
     """One planned micro-batch with at most a few small reads and no listing, for use while it runs.
 
-    `committed` is always False: inside foreachBatch the commit file cannot exist yet, so it is not read. `table` is as
+    `committed` is always False: inside foreachBatch the commit file cannot exist yet, so it is not read. `tables` is as
     in `read`.
 
     Raises:
         EvidenceError: `offsets/<batch_id>` is missing, or a file needed here cannot be understood.
     """
-    plan = _planned(storage, batch_id, table=table)
+    plan = _planned(storage, batch_id, tables=tables)
     if plan is None:
         raise EvidenceError(
             f"checkpoint {storage.uri} has no offsets/{batch_id}: micro-batch {batch_id} was never planned "
             "there or its file was purged; check that this is the checkpointLocation of the running query"
         )
-    previous = _planned(storage, batch_id - 1, table=table) if batch_id > 0 else None
+    previous = _planned(storage, batch_id - 1, tables=tables) if batch_id > 0 else None
     index = _indexes(sorted(plan.sources, key=_source_order))
-    return _batch(storage, plan, previous, partial(_initial_offsets, storage, table), index, committed=False)
+    return _batch(storage, plan, previous, partial(_initial_offsets, storage), index, committed=False)
 
 
-def planned_ends(
-    storage: Storage, batch_id: int, table: ReadTable | None = None
-) -> Sequence[tuple[int, str, int, int]]:
+def planned_ends(storage: Storage, batch_id: int, *, tables: bool = False) -> Sequence[tuple[int, str, int, int]]:
     """Where a planned micro-batch ends: source, topic, partition and end offset, whether its start is known or not.
 
-    `table` is as in `read`.
+    `tables` is as in `read`.
 
     Raises:
         EvidenceError: `offsets/<batch_id>` cannot be understood.
     """
-    plan = _planned(storage, batch_id, table=table)
+    plan = _planned(storage, batch_id, tables=tables)
     sources = {} if plan is None else plan.sources
     index = _indexes(sorted(sources, key=_source_order))
     return sorted(
@@ -236,7 +233,7 @@ def _batch(
     storage: Storage,
     plan: _Planned,
     previous: _Planned | None,
-    initial: Callable[[str, bool], _Offsets | None],
+    initial: Callable[[str], _Offsets | None],
     index: Mapping[str, int],
     *,
     committed: bool,
@@ -250,8 +247,9 @@ def _batch(
         if ends is None:
             continue
         starts = previous.sources.get(source) if previous is not None else None
-        if starts is None and (plan.batch_id == 0 or previous is not None):
-            starts = initial(source, is_delta(next(iter(ends), "")))  # its first micro-batch with an offset
+        first = starts is None and (plan.batch_id == 0 or previous is not None)  # its first micro-batch with an offset
+        if first:
+            starts = {} if any(map(is_delta, ends)) else initial(source)
         if starts is None:
             starts_known = False
             continue
@@ -261,7 +259,7 @@ def _batch(
                 if start is None:
                     new.append((index[source], topic, partition, end))
                 else:
-                    topic_id = plan.table_id if is_delta(topic) else None
+                    topic_id = table_of(topic) if is_delta(topic) else None
                     ranges.append(OffsetSpan(topic, topic_id, partition, start, end, index[source]))
     ranges.sort(key=lambda r: (r.source, r.topic, r.partition))
     return CheckpointBatch(
@@ -285,10 +283,7 @@ def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
         )
 
 
-def _initial_offsets(storage: Storage, table: ReadTable | None, source: str, of_delta: bool) -> _Offsets | None:
-    """Where a source began; Kafka's is in a file, and where a query begins with a Delta table is in recon.yml."""
-    if of_delta:
-        return None if table is None else {table.topic: {0: table.beginning}}
+def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
     name = f"sources/{source}/0"
     raw = storage.find(name)
     if raw is None:
@@ -304,7 +299,7 @@ def _initial_offsets(storage: Storage, table: ReadTable | None, source: str, of_
     return offsets
 
 
-def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, table: ReadTable | None = None) -> _Planned | None:
+def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, tables: bool = False) -> _Planned | None:
     """The plan of a micro-batch; None where there is no file of it."""
     name = f"offsets/{batch_id}"
     raw = storage.find(name)
@@ -319,7 +314,6 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, table: Read
         raise _broken(storage, name, f"{len(lines)} line(s) where version, metadata and sources are expected")
     sources: dict[str, _Offsets | None] = {}
     others: set[str] = set()
-    table_ids: set[str] = set()
     for position, line in enumerate(lines[2:]):
         source, text = str(position), line
         if version == "v2":
@@ -332,20 +326,14 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, table: Read
             sources[source] = None
             continue
         document = _json(storage, name, text, line=position + 3)
-        if table is not None and _is_of_delta(document):
-            table_ids.add(document["reservoirId"])
-            sources[source] = {table.topic: {0: _delta_offset(storage, name, document, text)}}
+        if tables and _is_of_delta(document):
+            offset = _delta_offset(storage, name, document, text)
+            sources[source] = {topic_of(document["reservoirId"]): {0: offset}}
         else:
             sources[source] = _kafka_or_broken(storage, name, document) if kafka else None
         if sources[source] is None:
             others.add(source)
-    if len(table_ids) > 1:
-        raise EvidenceError(
-            f"checkpoint file {storage.uri}/{name}: the query reads {len(table_ids)} Delta tables, and recon follows "
-            "one: read each with a query of its own"
-        )
-    planned_at = _planned_at(storage, name, lines[1])
-    return _Planned(batch_id, version, planned_at, sources, frozenset(others), next(iter(table_ids), None))
+    return _Planned(batch_id, version, _planned_at(storage, name, lines[1]), sources, frozenset(others))
 
 
 def _is_of_delta(document: Any) -> bool:

@@ -24,6 +24,7 @@ from recon.model import (
     Unstamped,
     offsets_text,
 )
+from recon.model.delta_offsets import BEGINNING, is_delta, table_of
 from recon.model.offsets import OffsetSpan
 
 # How long an audit may take from reading the checkpoint to reading the log: what is older was not written meanwhile.
@@ -111,14 +112,19 @@ def is_of_entry(commit: DeltaCommit, head: EntryHead) -> bool:
     return own or commit.wrote == (head.query_id, head.batch_id)
 
 
-def ranges_of(batch: CheckpointBatch) -> tuple[OffsetSpan, ...]:
-    """What a micro-batch read, without topic ids.
+def ranges_of(batch: CheckpointBatch, beginning: int = BEGINNING) -> tuple[OffsetSpan, ...]:
+    """What a micro-batch read, without the ids of Kafka's topics.
 
     Spark reads a partition that is new in it from its log start, which is not in the checkpoint: it is taken as 0, so
-    that offsets which no row carries are reported as missing. One that went back read nothing.
+    that offsets which no row carries are reported as missing. One that went back read nothing. `beginning` is where the
+    query begins with a Delta table.
     """
     ranges = [span._replace(start_offset=min(span.start_offset, span.end_offset)) for span in batch.ranges]
-    ranges += [OffsetSpan(topic, None, p, 0, end, source) for source, topic, p, end in batch.new_partitions]
+    for source, topic, partition, end in batch.new_partitions:
+        if is_delta(topic):
+            ranges.append(OffsetSpan(topic, table_of(topic), partition, min(beginning, end), end, source))
+        else:
+            ranges.append(OffsetSpan(topic, None, partition, 0, end, source))
     return tuple(ranges)
 
 
@@ -129,6 +135,7 @@ def with_stamps(
     pipeline: str,
     sink: str,
     now: datetime,
+    beginning: int = BEGINNING,
 ) -> DeltaWitness:
     """The log with a stamp on each commit of a micro-batch, written without recon, of which it is known what it read.
 
@@ -142,6 +149,7 @@ def with_stamps(
         pipeline: the pipeline's name.
         sink: the sink's name.
         now: the audit's clock, UTC.
+        beginning: where the query begins with a Delta table, as an offset.
     """
     entered = dict(_entered(ledger)) if ledger is not None else {}
     planned = plans(checkpoint) if checkpoint is not None else {}
@@ -158,7 +166,7 @@ def with_stamps(
         if stamp is None and plan is not None and (query_id, batch_id) not in known and is_of_plan(commit, plan):
             epoch = front.epoch_of(query_id, batch_id)
             front = Front(epoch, query_id, batch_id)
-            stamp = _stamp(pipeline, sink, front, offsets_text(ranges_of(plan)))
+            stamp = _stamp(pipeline, sink, front, offsets_text(ranges_of(plan, beginning)))
         if stamp is not None:
             commits[commit.version] = replace(commit, stamp=stamp)
         elif query_id in queries:

@@ -17,6 +17,7 @@ from recon.evidence.delta_commits import contents, parse_commit, version_of
 from recon.limits import delta_rs_options
 from recon.model import SourceCommit, SourceTable
 from recon.model.delta_offsets import BEGINNING, position_of
+from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 from recon.text import first_line
 
@@ -24,17 +25,13 @@ _LOG = "_delta_log"
 
 
 def read(
-    storage: Storage,
-    topic: str,
-    ranges: Collection[tuple[int, int]],
-    passes: Literal["", "skip", "changes", "deletes"] = "",
+    storage: Storage, ranges: Collection[OffsetSpan], passes: Literal["", "skip", "changes", "deletes"] = ""
 ) -> SourceTable:
     """The table's log from the first commit on that some ranges hold.
 
     Args:
         storage: the table's folder.
-        topic: its name as a topic.
-        ranges: what micro-batches read of it, as offsets (recon.model.delta_offsets).
+        ranges: what micro-batches read of it, and perhaps of other tables.
         passes: what the query does with commits that remove data files, as in `SourceTable`.
 
     Raises:
@@ -42,10 +39,14 @@ def read(
     """
     read_at = datetime.now(UTC)
     log = storage.child(_LOG)
-    versions = sorted(v for v in map(version_of, log.names()) if v is not None)
+    names = log.names()
+    versions = sorted(v for v in map(version_of, names) if v is not None)
     if not versions:
-        return SourceTable(topic=topic, location=storage.uri, exists=False, read_at=read_at, passes=passes)
-    first = min((_first_commit(start, end) for start, end in ranges), default=versions[-1])
+        exists = any(".checkpoint." in name for name in names)
+        return SourceTable(location=storage.uri, exists=exists, read_at=read_at, passes=passes)
+    table_id = delta_log.current_table_id(storage, versions[-1])
+    mine = {read.span for read in ranges if read.topic_id == table_id}
+    first = min((_first_commit(*span) for span in mine), default=versions[-1])
     commits: dict[int, SourceCommit] = {}
     for version, raw in contents(log, [v for v in versions if v >= first]):
         files = _Files()
@@ -56,18 +57,18 @@ def read(
             operation=commit.operation,
             files=tuple(files.rows),
             removes=commit.files_removed > 0,
+            vectors=files.vectors,
             metrics=commit.operation_metrics,
         )
     return SourceTable(
-        topic=topic,
         location=storage.uri,
         exists=True,
         read_at=read_at,
-        table_id=delta_log.current_table_id(storage, versions[-1]),
+        table_id=table_id,
         first_retained=versions[0],
         last=versions[-1],
         commits=commits,
-        snapshots={version: _snapshot(storage, version) for version in sorted(_snapshots(ranges))},
+        snapshots={version: _snapshot(storage, version) for version in sorted(_snapshots(mine))},
         passes=passes,
     )
 
@@ -77,11 +78,13 @@ class _Files:
 
     def __init__(self) -> None:
         self.rows: list[int | None] = []
+        self.vectors = False
 
     def add(self, action: Mapping[str, Any], rows: int | None) -> None:
         """An add action, and the numRecords of its statistics."""
         if action.get("dataChange", True):
             vector = action.get("deletionVector")
+            self.vectors = self.vectors or bool(vector)
             self.rows.append(None if rows is None else rows - (int(vector["cardinality"]) if vector else 0))
 
     def remove(self, action: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from recon.evidence import checkpoint
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch
 from recon.model import CheckpointBatch
-from recon.model.delta_offsets import PREFIX, ReadTable, is_delta
+from recon.model.delta_offsets import is_delta, table_of
 from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 
@@ -27,7 +27,7 @@ def identify(
     pipeline: str,
     storage: Storage,
     broker: Broker,
-    table: ReadTable | None = None,
+    beginning: int | None = None,
 ) -> Batch:
     """The micro-batch as the checkpoint planned it.
 
@@ -37,7 +37,7 @@ def identify(
         pipeline: the pipeline's name, for messages.
         storage: the checkpoint's folder.
         broker: gives topic ids, and log starts of new partitions.
-        table: the Delta table that the query reads; None for Kafka.
+        beginning: where a new query begins with the Delta table that it reads, as an offset; None for Kafka.
 
     Raises:
         ConfigError: the checkpoint belongs to another query than the one that runs.
@@ -50,12 +50,11 @@ def identify(
             f"pipeline {pipeline}: the running query is {running}, but checkpoint {storage.uri} belongs to query "
             f"{query_id}; set the pipeline's checkpoint to the checkpointLocation of this query"
         )
-    planned = checkpoint.read_batch(storage, batch_id, table)
-    if table is not None and planned.starts_known and not any(is_delta(span.topic) for span in planned.ranges):
-        name = table.topic.removeprefix(PREFIX)
+    planned = checkpoint.read_batch(storage, batch_id, tables=beginning is not None)
+    if beginning is not None and planned.starts_known and not any(map(is_delta, _topics(planned))):
         raise ConfigError(
-            f"pipeline {pipeline}: recon.yml says that the query reads the Delta table {name}, and micro-batch "
-            f"{batch_id} in checkpoint {storage.uri} has no position in a Delta table; correct the pipeline's source"
+            f"pipeline {pipeline}: recon.yml says that the query reads a Delta table (source: delta), and micro-batch "
+            f"{batch_id} in checkpoint {storage.uri} has no position in one; correct the pipeline's source"
         )
     if not planned.starts_known:
         raise EvidenceError(
@@ -67,15 +66,20 @@ def identify(
         query_id=query_id,
         run_id=run_id,
         batch_id=batch_id,
-        ranges=_ranges(planned, broker),
+        ranges=_ranges(planned, broker, beginning or 0),
         new_partitions=frozenset((source, topic, p) for source, topic, p, _ in planned.new_partitions),
         planned_at=planned.planned_at,
     )
 
 
-def _ranges(planned: CheckpointBatch, broker: Broker) -> tuple[OffsetSpan, ...]:
-    topics = sorted({s.topic for s in planned.ranges} | {topic for _, topic, _, _ in planned.new_partitions})
-    ids = broker.topic_ids([topic for topic in topics if not is_delta(topic)])
+def _topics(planned: CheckpointBatch) -> list[str]:
+    return sorted({s.topic for s in planned.ranges} | {topic for _, topic, _, _ in planned.new_partitions})
+
+
+def _ranges(planned: CheckpointBatch, broker: Broker, beginning: int) -> tuple[OffsetSpan, ...]:
+    topics = _topics(planned)
+    ids = dict(broker.topic_ids([topic for topic in topics if not is_delta(topic)]))
+    ids |= {topic: table_of(topic) for topic in topics if is_delta(topic)}
     # A topic that was re-created and is shorter now moves the position back: nothing was read.
     ranges = [
         span._replace(
@@ -86,7 +90,9 @@ def _ranges(planned: CheckpointBatch, broker: Broker) -> tuple[OffsetSpan, ...]:
     if planned.new_partitions:
         # The checkpoint does not have the offset at which Spark began to read a new partition: it is the log start.
         # Where that is unknown it is taken as 0, so that offsets that no row carries are reported as missing.
-        starts = broker.log_starts([(topic, partition) for _, topic, partition, _ in planned.new_partitions])
+        new = [(topic, partition) for _, topic, partition, _ in planned.new_partitions]
+        starts = dict(broker.log_starts([place for place in new if not is_delta(place[0])]))
+        starts |= {place: beginning for place in new if is_delta(place[0])}
         for source, topic, partition, end in planned.new_partitions:
             start = min(starts.get((topic, partition), 0), end)
             ranges.append(OffsetSpan(topic, ids.get(topic), partition, start, end, source))

@@ -231,7 +231,7 @@ class ForeachBatch:
             pipeline=self.pipeline.name,
             storage=self._checkpoint,
             broker=self._broker,
-            table=self.pipeline.source.reads,
+            beginning=None if self.pipeline.of_kafka else self.pipeline.source.beginning,
         )
         # Entries of another query of this sink, or of a release: a driver that was replaced must not write on.
         if opened.ledger.others(self.pipeline.name, self.sink.name):

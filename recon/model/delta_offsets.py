@@ -1,5 +1,7 @@
 """Positions in a Delta table that a stream reads, as offsets: the table is a topic with one partition, 0.
 
+The topic is named by the table's id: where the table is, and what recon.yml calls it, may change.
+
 Spark's position (`DeltaSourceOffset`) is a version of the table and a number of its data files. Its offset here is
 version x 1,000,000,000 + files: half-open ranges of offsets then hold whole files, those of a version in the order of
 its commit. A new query first reads the table as it is, a snapshot: its files count from 500,000,000 on, in the order of
@@ -34,24 +36,28 @@ class Position(NamedTuple):
     in_snapshot: bool
 
 
-class ReadTable(NamedTuple):
-    """The Delta table that a query reads: its name as a topic, and the version that it began with.
-
-    `starting_version` is None for a query that first reads the whole table.
-    """
-
-    topic: str
-    starting_version: int | None = None
-
-    @property
-    def beginning(self) -> int:
-        """The offset at which the query began."""
-        return BEGINNING if self.starting_version is None else offset_of(self.starting_version, 0)
-
-
 def is_delta(topic: str) -> bool:
     """Whether a topic stands for a Delta table."""
     return topic.startswith(PREFIX)
+
+
+def topic_of(table_id: str) -> str:
+    """The topic that stands for a Delta table."""
+    return f"{PREFIX}{table_id}"
+
+
+def table_of(topic: str) -> str:
+    """The id of the table that a topic stands for."""
+    return topic.removeprefix(PREFIX)
+
+
+def shown(topic: str) -> str:
+    """The table in a sentence.
+
+    >>> shown("delta:0b9e7c1a-55d2-4a43-9a5e-1f0d2c3b4a59")
+    'Delta table 0b9e7c1a'
+    """
+    return f"Delta table {table_of(topic)[:8]}"
 
 
 def offset_of(version: int, files: int, *, in_snapshot: bool = False) -> int:
@@ -138,7 +144,6 @@ __all__ = [
     "PREFIX",
     "VERSIONS_AT_MOST",
     "Position",
-    "ReadTable",
     "beginning",
     "described",
     "is_delta",
@@ -146,4 +151,7 @@ __all__ = [
     "offsets_in",
     "place",
     "position_of",
+    "shown",
+    "table_of",
+    "topic_of",
 ]

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from recon.model.delta_offsets import BEGINNING, position_of
+from recon.model.delta_offsets import BEGINNING, position_of, topic_of
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.progress import ProgressWitness
@@ -389,12 +389,16 @@ class DeltaWitness:
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once
 
 
+_COPIED = ("numCopiedRows", "num_copied_rows", "numTargetRowsCopied", "num_target_rows_copied")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceCommit:
     """One version of a Delta table that a stream reads.
 
     `files` has the rows of each data file that it added with dataChange=true, in the order of the commit, in which the
-    stream reads them; None for a file without statistics. `removes` is whether it removed data files so.
+    stream reads them; None for a file without statistics. `removes` is whether it removed data files so, `vectors`
+    whether a file that it added has a deletion vector.
     """
 
     version: int
@@ -402,7 +406,30 @@ class SourceCommit:
     operation: str
     files: tuple[int | None, ...]
     removes: bool = False
+    vectors: bool = False
     metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def adds_new(self) -> bool:
+        """Whether its files may have rows that were in no version before."""
+        return not self.operation.upper().startswith(("DELETE", "RESTORE"))
+
+    @property
+    def is_restore(self) -> bool:
+        """Whether it put an older version in place of the newest."""
+        return self.operation.upper().startswith("RESTORE")
+
+    @property
+    def copied(self) -> int | None:
+        """The rows of its files that it copied as they were; None where its metrics do not say.
+
+        Spark and delta-rs name the metric otherwise. Of a file with a deletion vector all rows that are left were there
+        before.
+        """
+        if self.operation.upper().startswith(("WRITE", "CREATE", "REPLACE", "STREAMING UPDATE")):
+            return 0
+        texts = [str(self.metrics[name]) for name in _COPIED if self.metrics.get(name) is not None]
+        return int(texts[0]) if texts and texts[0].isdecimal() and not self.vectors else None
 
     @property
     def rows(self) -> int | None:
@@ -422,7 +449,6 @@ class SourceTable:
     nothing, and Spark then stops the query.
     """
 
-    topic: str
     location: str
     exists: bool
     read_at: datetime
@@ -432,6 +458,11 @@ class SourceTable:
     commits: Mapping[int, SourceCommit] = field(default_factory=dict)
     snapshots: Mapping[int, Sequence[int | None] | str] = field(default_factory=dict)
     passes: Literal["", "skip", "changes", "deletes"] = ""
+
+    @property
+    def topic(self) -> str:
+        """Its name as a topic; "" where its id is not known."""
+        return "" if self.table_id is None else topic_of(self.table_id)
 
     def records(self, start: int, end: int) -> int | str:
         """How many rows a stream gets from one offset to another; or, in a clause, why that is not known."""

@@ -26,7 +26,7 @@ _TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
 
 # Findings about the present state of the stream or of Kafka: the next audit sees for itself.
 _PRESENT = frozenset({Code.STALLED, Code.LOSS_AHEAD})
-_CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "source_table", "checkpoint_commits"})
+_CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "checkpoint_commits"})
 
 # These checks report ranges that no micro-batch read into the sink; an entry that reads one later repairs it.
 OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets", "atomicity"})

@@ -92,7 +92,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     if not any(commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()):
         return Look()
     at = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
-    state = checkpoint.read(at, table=pipeline.source.reads)
+    state = checkpoint.read(at, tables=not pipeline.of_kafka)
     log = attributed(log, app_id, state)
     found, unseen = [], []
     planned = plans(state)
@@ -106,7 +106,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
                     waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
                     f"{commit.version}): recon observes queries that append (outputMode append) alone"
                 )
-            ranges = ranges_of(batch)
+            ranges = ranges_of(batch, pipeline.source.beginning)
             if not ranges and commit.rows_taken != 0:
                 return Look(
                     waits=f"micro-batch {batch_id} of query {query_id} has no offsets in {state.location} that recon "

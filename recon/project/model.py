@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from recon.errors import ConfigError
-from recon.model.delta_offsets import PREFIX, ReadTable
+from recon.model.delta_offsets import BEGINNING, PREFIX, offset_of
 from recon.model.result import RUNBOOK_URL
 from recon.model.wire.columns import OWN_NAMES, SourceNames
 from recon.project import locations
@@ -75,6 +75,9 @@ _DELTA_OPTIONS = (
 )
 
 
+_SWITCHES = ("skipChangeCommits", "ignoreChanges", "ignoreDeletes", "failOnDataLoss")
+
+
 class Source(Strict):
     """What a pipeline reads: topics of Kafka, or a Delta table.
 
@@ -107,6 +110,8 @@ class Source(Strict):
                     "options",
                     name,
                 )
+            if known[name.lower()] in _SWITCHES and value.lower() not in ("true", "false"):
+                raise BadValue(f"is {value!r}, and Spark takes true or false there", "options", name)
             if name.lower() == "startingversion" and not value.isdecimal():
                 raise BadValue(
                     f"is {value!r}: it is needed as the number of the version that the query began with, which the "
@@ -117,17 +122,15 @@ class Source(Strict):
         return self
 
     @property
-    def reads(self) -> ReadTable | None:
-        """The Delta table that is read, as a topic; None where Kafka is."""
-        if self.delta is None:
-            return None
+    def beginning(self) -> int:
+        """The offset at which a new query begins with the Delta table (recon.model.delta_offsets)."""
         starting = self._option("startingVersion")
-        return ReadTable(f"{PREFIX}{self.delta}", None if starting is None else int(starting))
+        return BEGINNING if starting is None else offset_of(int(starting), 0)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it reads, as topics."""
-        return self.topics if self.reads is None else (self.reads.topic,)
+        """What it reads, for people: topics, or the table as recon.yml has it."""
+        return self.topics if self.delta is None else (f"{PREFIX}{self.delta}",)
 
     def is_set(self, option: str) -> bool:
         """Whether an option of the source is `true`."""

@@ -33,7 +33,7 @@ from recon.model import (
     known,
     offsets_text,
 )
-from recon.model.delta_offsets import is_delta, offset_of
+from recon.model.delta_offsets import is_delta, offset_of, table_of
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
@@ -143,7 +143,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
     ask_active(project)
     pipe, out = project.find_sink(pipeline, sink)
     witnesses = _Witnesses(project, pipe)
-    plan = checkpoint.read_batch(witnesses.storage, batch_id, pipe.source.reads)
+    plan = checkpoint.read_batch(witnesses.storage, batch_id, tables=not pipe.of_kafka)
     if not plan.starts_known:
         raise EvidenceError(
             f"checkpoint {witnesses.storage.uri} no longer has the offsets where micro-batch {batch_id} begins; name a "
@@ -183,7 +183,7 @@ class _Witnesses:
             if not self.storage.names():
                 return None
             raise
-        return checkpoint.read(self.storage, table=self.pipeline.source.reads)
+        return checkpoint.read(self.storage, tables=not self.pipeline.of_kafka)
 
     # -- one method for each `next` ------------------------------------------------------------------------------------
 
@@ -458,7 +458,7 @@ class _Witnesses:
         if reason := self.project.why_unlocated(where):
             return Unavailable("kafka", reason)
         try:
-            table = source_table.read(Storage(where, self.project.storage_options), source.names[0], ())
+            table = source_table.read(Storage(where, self.project.storage_options), ())
         except ReconError as error:
             return Unavailable("kafka", str(error))
         logs: dict[int, KafkaPartition] = {}
@@ -483,7 +483,10 @@ class _Witnesses:
         for source, topic, partition, end in plan.new_partitions:
             log = topics[topic].partitions.get(partition) if topic in topics else None
             start = min(log.log_start if log is not None else 0, end)
-            ranges.append(OffsetSpan(topic, ids.get(topic), partition, start, end, source))
+            if is_delta(topic):
+                start = min(self.pipeline.source.beginning, end)
+            topic_id = table_of(topic) if is_delta(topic) else ids.get(topic)
+            ranges.append(OffsetSpan(topic, topic_id, partition, start, end, source))
         return Batch(
             query_id=query_id,
             run_id=None,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recon.errors import EvidenceError, ReconError
-from recon.evidence import delta_rows
+from recon.evidence import delta_log, delta_rows
 from recon.ledger import Ledger, quarantined
 from recon.model import EntryHead, LedgerSlice
-from recon.model.delta_offsets import BEGINNING, offset_of, position_of
+from recon.model.delta_offsets import BEGINNING, offset_of, position_of, topic_of
 from recon.model.sample import Outcome, Place, SampledPath, SourceRecord
 from recon.model.wire.columns import BATCH_ID, RELEASE
 from recon.project import Pipeline, Project, Sink
@@ -93,11 +93,20 @@ class Hops:
 
     def _entries(self, pipeline: Pipeline, sink: Sink, versions: Sequence[int]) -> LedgerSlice:
         """The entries whose micro-batches read one of these versions, or a part of one, or the table as it was then."""
-        read = pipeline.source.reads
-        topic = read.topic if read is not None else ""
+        topic = self._topic(pipeline)
         offsets = [offset_of(version, 0) for version in versions] + ([BEGINNING] if 0 in versions else [])
         slices = [self.ledger.readings(pipeline.name, sink.name, topic, 0, offset) for offset in offsets]
         return next((one for one in slices if one.heads), slices[0] if slices else self._none(pipeline, sink))
+
+    def _topic(self, pipeline: Pipeline) -> str:
+        """What the table that a pipeline reads is called in the ledger; "" where its id cannot be read."""
+        table = Storage(self.project.table_location(pipeline.source.delta or ""), self.project.storage_options)
+        try:
+            newest = delta_log.latest_version(table)
+            table_id = None if newest is None else delta_log.current_table_id(table, newest)
+        except ReconError:
+            return ""
+        return "" if table_id is None else topic_of(table_id)
 
     def _none(self, pipeline: Pipeline, sink: Sink) -> LedgerSlice:
         return self.ledger.readings(pipeline.name, sink.name, "", 0, 0)

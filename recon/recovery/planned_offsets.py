@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from recon.errors import ConfigError
 from recon.evidence import checkpoint
 from recon.model import CheckpointBatch, CheckpointWitness
-from recon.model.delta_offsets import ReadTable
 from recon.project import Pipeline, Project
 from recon.storage import Storage
 from recon.text import some
@@ -47,8 +46,7 @@ def planned_offsets(project: Project, pipeline: Pipeline, ledger: str) -> Offset
             f"{lacking}, and there is no checkpoint at {storage.uri}; correct `ledger` or `checkpoint` in recon.yml, "
             'or begin with startingOffsets "earliest" or "latest"'
         )
-    table = pipeline.source.reads
-    witness = checkpoint.read(storage, table=table)
+    witness = checkpoint.read(storage, tables=not pipeline.of_kafka)
     finished = next((batch for batch in reversed(witness.batches) if batch.committed), None)
     last = witness.last
     if last is None:
@@ -57,7 +55,11 @@ def planned_offsets(project: Project, pipeline: Pipeline, ledger: str) -> Offset
             '"earliest" or "latest"'
         )
     log.warning("%s: these offsets are what Spark planned, and not what was proved to be in a sink", lacking)
-    offsets = _begin(last) if finished is None and last.starts_known else _end(storage, finished or last, table)
+    offsets = (
+        _begin(last)
+        if finished is None and last.starts_known
+        else _end(storage, finished or last, tables=not pipeline.of_kafka)
+    )
     _warn(witness, finished, last)
     _require_topics(pipeline, offsets)
     return {topic: partitions for (_, topic), partitions in sorted(offsets.items())}
@@ -66,9 +68,9 @@ def planned_offsets(project: Project, pipeline: Pipeline, ledger: str) -> Offset
 _Starts = Mapping[tuple[int, str], dict[str, int]]
 
 
-def _end(storage: Storage, batch: CheckpointBatch, table: ReadTable | None) -> _Starts:
+def _end(storage: Storage, batch: CheckpointBatch, *, tables: bool) -> _Starts:
     ends: dict[tuple[int, str], dict[str, int]] = {}
-    for source, topic, partition, end in checkpoint.planned_ends(storage, batch.batch_id, table):
+    for source, topic, partition, end in checkpoint.planned_ends(storage, batch.batch_id, tables=tables):
         ends.setdefault((source, topic), {})[str(partition)] = end
     return ends
 

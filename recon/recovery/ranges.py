@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recon.model import KafkaPartition, KafkaWitness, Unavailable, known
-from recon.model.delta_offsets import PREFIX, described, is_delta, place, position_of
+from recon.model.delta_offsets import described, is_delta, place, position_of, shown
 from recon.model.offsets import OffsetSpan
 
 Held = Literal["held", "partly deleted", "deleted", "re-created", "beyond the end", "gone", "unknown"]
@@ -65,7 +65,7 @@ def unknown(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable) -> l
 
 def _of_table(one: RangeHeld) -> list[str]:
     """The same of a Delta table that is read."""
-    name, versions = one.span.topic.removeprefix(PREFIX), described(*one.span.span)
+    name, versions = shown(one.span.topic), described(*one.span.span)
     if one.held in ("deleted", "partly deleted") and one.log_start is not None:
         begins = place(one.log_start)
         return [f"the log of {name} begins at {begins}, and {versions} are to be read: Spark stops, or leaves them out"]

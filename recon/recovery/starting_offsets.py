@@ -70,6 +70,10 @@ def _dumped(pipeline: Pipeline, offsets: Offsets) -> str:
     if pipeline.of_kafka:
         return json.dumps(offsets, separators=(",", ":"))
     ends = [end for partitions in offsets.values() for end in partitions.values()]
+    if max(ends) < 0:
+        raise ConfigError(
+            f"pipeline {pipeline.name} has finished no micro-batch: begin as the query did, with no option"
+        )
     position = position_of(max(ends))
     if position.files or position.in_snapshot:
         raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 from recon.model import Finding, HarmCount, HarmedRange
-from recon.model.delta_offsets import described, is_delta
+from recon.model.delta_offsets import described, is_delta, shown
 from recon.model.incident import Harm
 from recon.text import inert, plural
 
@@ -58,7 +58,7 @@ def topic_partition(finding: Finding) -> str:
 
 def partition_name(topic: str, partition: int) -> str:
     """A topic partition; a Delta table that is read has one alone."""
-    return topic if is_delta(topic) else f"{topic}-{partition}"
+    return shown(topic) if is_delta(topic) else f"{topic}-{partition}"
 
 
 def located(finding: Finding) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
 from recon.model import Code, LedgerSlice, SourceTable, Unavailable, Witnesses, known, why_unknown
-from recon.model.delta_offsets import described, is_delta, offset_of, place, position_of
+from recon.model.delta_offsets import described, is_delta, offset_of, place, shown
 from recon.model.ledger import sortable
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 
@@ -39,15 +39,15 @@ class Key(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return self.topic if is_delta(self.topic) else f"{self.topic}-{self.partition}"
+        return shown(self.topic) if is_delta(self.topic) else f"{self.topic}-{self.partition}"
 
     def offsets(self, start: int, end: int) -> str:
         """A range in a sentence: of a Delta table, its versions.
 
-        >>> Key(0, "orders", 0).offsets(3, 9), Key(0, "delta:lake/orders", 0).offsets(3_000_000_000, 9_000_000_000)
-        ('offsets [3, 9)', 'versions 3 to 8')
+        >>> Key(0, "orders", 0).offsets(3, 9), Key(0, "delta:0b9e7c1a", 0).offsets(3_000_000_000, 9_000_000_000)
+        ('offsets [3, 9)', 'the rows of versions 3 to 8')
         """
-        return described(start, end) if is_delta(self.topic) else f"offsets [{start}, {end})"
+        return f"the rows of {described(start, end)}" if is_delta(self.topic) else f"offsets [{start}, {end})"
 
     def place(self, offset: int) -> str:
         """An offset in a sentence: of a Delta table, its version."""
@@ -56,7 +56,7 @@ class Key(NamedTuple):
     def log_starts_at(self, log_start: int) -> str:
         """Where the log of the source begins, in a clause."""
         if is_delta(self.topic):
-            return f"the log of the table now begins at version {position_of(log_start).version}"
+            return f"the log of the table now begins at {place(log_start)}"
         return f"Kafka's log now starts at {log_start}"
 
 

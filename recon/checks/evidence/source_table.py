@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage
-from recon.checks.evidence.findings import Findings, ledger_of, no_entries
+from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
-from recon.model import Code, SourceCommit, SourceTable, Unavailable, Verdict, Witnesses, why_unknown
+from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Unavailable, Verdict, Witnesses, why_unknown
 from recon.model.delta_offsets import Position, is_delta, offset_of, position_of
 from recon.text import plural, some
+
+_CLOCKS_APART = timedelta(minutes=5)  # of the driver and of whoever wrote the table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +40,17 @@ class SourceTableVersions(EvidenceCheck):
             since recon.yml names no option with which it goes on.
         LOSS_RETENTION: the log begins behind the ledger's end: the versions between were cleaned up unread. Spark stops
             the query there or, with `failOnDataLoss: false`, leaves them out without an error.
-        RECREATED: the table was made anew: it has another id than the one that was read.
+        RECREATED: the table has another id than the one that was read.
         GAP: a commit replaced rows (UPDATE, MERGE, an overwrite), and the query passed over it with the new rows
             (`skipChangeCommits`).
-        DUPLICATE: a commit replaced rows, and the query read its new files (`ignoreChanges`), with all rows in them
-            that had been read before. Not in a sink whose rows later micro-batches replace.
-        MUTATED: a commit changed rows, the query read on behind it, and recon.yml does not say with which option.
+        DUPLICATE: a commit copied rows into new files, and the query read these (`ignoreChanges`). Not in a sink whose
+            rows later micro-batches replace.
+        MUTATED: a commit changed rows, the query read on behind it, and recon.yml does not say with which option; or
+            the table ends below what was read of it, or its versions are younger than the micro-batches that read
+            them: an older copy is in its place.
         EXPLAINED: commits that only deleted rows, which a stream does not pass on.
-        INCONCLUSIVE: the table ends below what was read of it, or its id is not known.
+        INCONCLUSIVE: a commit may have given the query rows that it had read before, as a RESTORE does, or one whose
+            metrics do not say how many rows it copied.
 
     Example:
         data_tests:
@@ -73,12 +79,20 @@ class SourceTableVersions(EvidenceCheck):
         incarnations = {key: of for key, of in coverage(ledger).incarnations.items() if is_delta(key.topic)}
         if not incarnations:
             return Verdict(unproved=f"no micro-batch of sink {witnesses.sink} read a Delta table")
-        if not table.exists or table.last is None:
-            findings.add(Code.RECREATED, f"there is no Delta table at {table.location} any more")
+        if not table.exists or table.last is None or table.table_id is None:
+            return Verdict(unproved=f"there is no Delta table at {table.location}, or its log cannot be read")
+        newest = next((key for key in reversed(_read_by(ledger)) if is_delta(key.topic)), None)
+        if newest is None or newest.topic != table.topic:
+            read = "none" if newest is None else newest
+            findings.add(
+                Code.RECREATED,
+                f"{table.location} has the id {table.table_id}, and what was read last is {read}: the table was made "
+                "anew, and the query needs a fresh checkpoint, or recon.yml names another one than the query reads",
+                key=newest,
+            )
             return findings.verdict("")
-        evidence: dict[str, Any] = {}
-        for key, of in incarnations.items():
-            evidence = self._judge(key, of[-1], table, witnesses, findings)
+        evidence = self._judge(newest, incarnations[newest][-1], table, witnesses, findings)
+        _judge_times(newest, ledger, table, findings)
         limits = {"warn_after": self.warn_after, "error_after": self.error_after}
         told = {name: str(limit) if limit else None for name, limit in limits.items()}
         behind = plural(len(evidence["waiting"]), "version")
@@ -95,30 +109,20 @@ class SourceTableVersions(EvidenceCheck):
     ) -> dict[str, Any]:
         come_to = position_of(incarnation.walked.frontier)
         last, first = table.last or 0, table.first_retained or 0
-        waiting = {v: c for v, c in table.commits.items() if _waits(c, come_to, stops=not table.passes)}
+        waiting = {v: c for v, c in table.commits.items() if _waits(c, come_to, table.passes)}
         evidence = {
             "versions": [first, last],
             "read_up_to": list(come_to),
             "waiting": sorted(waiting),
             "rows": _sum(waiting, come_to),
         }
-        if None not in (incarnation.topic_id, table.table_id) and incarnation.topic_id != table.table_id:
-            findings.add(
-                Code.RECREATED,
-                f"{table.location} has the id {table.table_id}, and the table that was read "
-                f"{incarnation.topic_id}: it was made anew, and the query needs a fresh checkpoint, or recon.yml names "
-                "another table than the query reads",
-                key=key,
-            )
-            return evidence
-        if table.table_id is None:
-            findings.add(Code.INCONCLUSIVE, f"the id of {table.location} could not be read", key=key)
         if come_to.version > last + 1:
             findings.add(
-                Code.INCONCLUSIVE,
+                Code.MUTATED,
                 f"{table.location} ends with version {last}, and version {come_to.version - 1} of it was read: an "
                 "older copy was put in its place, and what was read beyond cannot be compared any more",
                 key=key,
+                span=(offset_of(last + 1, 0), offset_of(come_to.version, 0)),
             )
             return evidence
         ledger = ledger_of(witnesses)
@@ -173,12 +177,20 @@ class SourceTableVersions(EvidenceCheck):
                 return
 
 
-def _waits(commit: SourceCommit, come_to: Position, *, stops: bool) -> bool:
-    """Whether a stream that came to a position has files of a commit to read, or `stops` where files are removed."""
+def _read_by(ledger: LedgerSlice) -> list[Key]:
+    """The topic partitions of the newest micro-batch."""
+    newest = coverage(ledger).micro_batches[-1:]
+    return [Key(read.source, read.topic, read.partition) for entry in newest for read in ledger.ranges.of(entry)]
+
+
+def _waits(commit: SourceCommit, come_to: Position, passes: str) -> bool:
+    """Whether a stream that came to a position has files of a commit to read, or stops there."""
     read = come_to.files if commit.version == come_to.version else 0
     if commit.version < come_to.version or (come_to.in_snapshot and commit.version == come_to.version):
         return False
-    return len(commit.files) > read or (commit.removes and stops)
+    if commit.removes:
+        return not passes or (bool(commit.files) and passes != "skip")
+    return len(commit.files) > read
 
 
 def _sum(waiting: Mapping[int, SourceCommit], come_to: Position) -> int | None:
@@ -193,36 +205,70 @@ def _sum(waiting: Mapping[int, SourceCommit], come_to: Position) -> int | None:
     return total
 
 
+def _judge_times(key: Key, ledger: LedgerSlice, table: SourceTable, findings: Findings) -> None:
+    """Versions that are younger than the micro-batch that read them are of another history of the table."""
+    for entry, head in enumerate(ledger.heads):
+        for read in ledger.ranges.of(entry) if head.is_micro_batch else ():
+            low, high = position_of(read.start_offset).version, position_of(read.end_offset).version
+            times = (table.commits[v].timestamp for v in range(low, high) if v in table.commits)
+            youngest = max(times, default=None) if read.topic == key.topic else None
+            if youngest is not None and youngest > head.committed_at + _CLOCKS_APART:
+                findings.add(
+                    Code.MUTATED,
+                    f"{table.location}: {key.offsets(*read.span)} were committed at {youngest:%Y-%m-%d %H:%M:%S}Z, and "
+                    f"{named(head)} read them at {head.committed_at:%Y-%m-%d %H:%M:%S}Z: an older copy of the table "
+                    "was put in its place and written on, and what it has there now was not read",
+                    head=head,
+                    key=key,
+                    span=read.span,
+                )
+
+
 def _judge_changes(key: Key, come_to: Position, table: SourceTable, witnesses: Witnesses, findings: Findings) -> None:
-    """Commits that removed data files, of those that the stream read or has to read next."""
-    removing = [commit for _, commit in sorted(table.commits.items()) if commit.removes]
-    deleting = [commit for commit in removing if not commit.files]
-    passed = deleting if table.passes else []
-    if passed:
+    """Commits that changed rows, of those that the stream read or has to read next."""
+    explained = []
+    for _, commit in sorted(table.commits.items()):
+        if not commit.removes and not (commit.is_restore and commit.files):
+            continue
+        was_read = commit.version < come_to.version
+        if commit.removes and not _goes_on(commit, table.passes):
+            _judge_undeclared(key, commit, table, findings, was_read=was_read)
+        elif not commit.files or (table.passes == "skip" and commit.removes and _keeps_rows(commit)):
+            explained.append(commit)
+        elif was_read and table.passes == "skip" and commit.removes:
+            _judge_skipped(key, commit, table, findings)
+        elif was_read and witnesses.sink not in witnesses.rewriting:
+            _judge_read_again(key, commit, table, findings)
+    if explained:
         findings.add(
             Code.EXPLAINED,
-            f"{table.location}: {_named(passed)} only deleted rows, which the stream does not pass on",
+            f"{table.location}: {_named(explained)} only deleted rows, or brought back such as had been there, which "
+            "the stream does not pass on",
             key=key,
         )
-    for commit in removing:
-        goes_on = bool(table.passes) if not commit.files else table.passes in ("skip", "changes")
-        if not goes_on:
-            _judge_undeclared(key, commit, come_to, table, findings)
-        elif commit.files and commit.version < come_to.version:
-            _judge_replaced(key, commit, table, witnesses, findings)
+
+
+def _goes_on(commit: SourceCommit, passes: str) -> bool:
+    """Whether the query goes on at a commit that removes data files."""
+    return passes in ("skip", "changes") if commit.files else bool(passes)
+
+
+def _keeps_rows(commit: SourceCommit) -> bool:
+    """Whether all rows in the new files of a commit had been in the table before, as they are."""
+    return not commit.adds_new or (commit.rows is not None and commit.copied == commit.rows)
 
 
 def _judge_undeclared(
-    key: Key, commit: SourceCommit, come_to: Position, table: SourceTable, findings: Findings
+    key: Key, commit: SourceCommit, table: SourceTable, findings: Findings, *, was_read: bool
 ) -> None:
     what = f"{table.location}: {_named([commit])} changed rows"
-    if commit.version < come_to.version:
+    if was_read:
         findings.add(
             Code.MUTATED,
             f"{what}, and the query read on behind it: what it made of that version recon.yml has to say (source: "
             "options: skipChangeCommits, ignoreChanges or ignoreDeletes, as the query has it)",
             key=key,
-            span=(offset_of(commit.version, 0), offset_of(commit.version + 1, 0)),
+            span=_span(commit),
         )
     else:
         findings.add(
@@ -233,29 +279,46 @@ def _judge_undeclared(
         )
 
 
-def _judge_replaced(
-    key: Key, commit: SourceCommit, table: SourceTable, witnesses: Witnesses, findings: Findings
-) -> None:
-    """A commit that replaced rows, and what the query made of its new files."""
-    span = (offset_of(commit.version, 0), offset_of(commit.version + 1, 0))
-    rows = "" if commit.rows is None else f", {plural(commit.rows, 'row')}"
-    what = f"{table.location}: {_named([commit])} replaced rows"
-    if table.passes == "skip":
+def _judge_skipped(key: Key, commit: SourceCommit, table: SourceTable, findings: Findings) -> None:
+    rows, copied = commit.rows, commit.copied
+    new = "" if rows is None else f"{plural(rows, 'row')} in its new files, changed ones and new ones, were not read"
+    if rows is not None and copied is not None:
+        new = f"{plural(rows - copied, 'changed or new row')} in it were not read"
+    findings.add(
+        Code.GAP,
+        f"{table.location}: {_named([commit])} replaced rows, and the query passed over it (skipChangeCommits): "
+        f"{new or 'the rows in its new files were not read'}",
+        key=key,
+        span=_span(commit),
+    )
+
+
+def _judge_read_again(key: Key, commit: SourceCommit, table: SourceTable, findings: Findings) -> None:
+    """A commit whose new files the query read, and the rows in them that it may have read before."""
+    copied = None if commit.is_restore else commit.copied
+    if copied == 0:
+        return
+    option = " (ignoreChanges)" if commit.removes else ""
+    what = f"{table.location}: {_named([commit])}, and the query read its new files{option}"
+    if copied is None:
         findings.add(
-            Code.GAP,
-            f"{what}, and the query passed over it (skipChangeCommits): the rows in its new files{rows}, changed ones "
-            "and new ones, were not read",
+            Code.INCONCLUSIVE,
+            f"{what}: whether rows in them had been read before, and are in the sink twice, is not known; compare them",
             key=key,
-            span=span,
+            span=_span(commit),
         )
-    elif witnesses.sink not in witnesses.rewriting:
+    else:
         findings.add(
             Code.DUPLICATE,
-            f"{what}, and the query read its new files{rows} (ignoreChanges): rows in them that did not change are in "
-            "the sink twice; merge into the sink by keys, or skip such commits",
+            f"{what}: {plural(copied, 'row')} in them did not change and are in the sink twice; merge into the sink by "
+            "keys, or skip such commits",
             key=key,
-            span=span,
+            span=_span(commit),
         )
+
+
+def _span(commit: SourceCommit) -> tuple[int, int]:
+    return offset_of(commit.version, 0), offset_of(commit.version + 1, 0)
 
 
 def _named(commits: Sequence[SourceCommit]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from recon.model.delta_offsets import PREFIX, is_delta
+from recon.model.delta_offsets import is_delta
 from recon.project import KafkaSink, Pipeline, Project, Sink
 from recon.project.jdbc import parse_url
 from recon.project.sinks.jdbc import JdbcSink
@@ -44,11 +44,11 @@ def of_topic(kafka: Mapping[str, str], topic: str) -> Dataset | None:
     return Dataset(f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:9092", topic)
 
 
-def of_source(project: Project, topic: str) -> Dataset | None:
-    """What a topic of recon's stands for: one of Kafka, or a Delta table; None where it is not known where that is."""
+def of_source(project: Project, pipeline: Pipeline, topic: str) -> Dataset | None:
+    """What a topic of a pipeline stands for: Kafka's, or the table that it reads; None where that is not known."""
     if not is_delta(topic):
         return of_topic(project.kafka, topic)
-    location = project.table_location(topic.removeprefix(PREFIX))
+    location = project.table_location(pipeline.source.delta or "")
     return None if project.why_unlocated(location) else of_files(location)
 
 

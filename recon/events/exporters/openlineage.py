@@ -237,7 +237,7 @@ class Lineage:
         of_pipeline = [result for result in results if result.sink is None]
         inputs = []
         for topic in facts.topics:
-            dataset = of_source(self._project, topic)
+            dataset = of_source(self._project, pipeline, topic)
             if dataset is not None:
                 found: dict[str, Any] = _assertions(of_pipeline)
                 ranges = _audited_ranges(facts.sinks, topic)
@@ -261,7 +261,7 @@ class Lineage:
         inputs = [
             InputDataset(*dataset, inputFacets={"recon_offsets": _ranges(entry.offsets, topic)})
             for topic in topics
-            if (dataset := of_source(self._project, topic)) is not None
+            if (dataset := of_source(self._project, self._pipelines[entry.pipeline], topic)) is not None
         ]
         output = self._sink(self._pipelines[entry.pipeline], entry.sink)
         yield self._event(RunState.START, entry.started_at, run_id, *job, None, inputs, [OutputDataset(*output)])
@@ -305,7 +305,7 @@ class Lineage:
         inputs = [
             InputDataset(*dataset)
             for topic in pipeline.source.names
-            if (dataset := of_source(self._project, topic)) is not None
+            if (dataset := of_source(self._project, pipeline, topic)) is not None
         ]
         outputs = [OutputDataset(*self._sink(pipeline, event.sink))]
         facets = {

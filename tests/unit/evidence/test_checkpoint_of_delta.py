@@ -9,12 +9,13 @@ import pytest
 
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint
-from recon.model.delta_offsets import BEGINNING, ReadTable, offset_of
+from recon.evidence.observed import ranges_of
+from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.offsets import OffsetSpan
 from tests.support.messages import raises
 from tests.unit.evidence.test_checkpoint_files import Checkpoint
 
-TABLE = ReadTable("delta:bronze")
+TOPIC = "delta:id-1"
 
 
 def at(version: int, index: int = -1, *, in_snapshot: bool = False, table_id: str = "id-1", **other: Any) -> Any:
@@ -34,9 +35,9 @@ def made(tmp_path: Path) -> Checkpoint:
     return Checkpoint(tmp_path)
 
 
-def ranges(made: Checkpoint, table: ReadTable | None = TABLE) -> list[list[tuple[int, int]]]:
-    witness = checkpoint.read(made.storage, table=table)
-    return [[(s.start_offset, s.end_offset) for s in batch.ranges] for batch in witness.batches]
+def ranges(made: Checkpoint, beginning: int = BEGINNING) -> list[list[tuple[int, int]]]:
+    witness = checkpoint.read(made.storage, tables=True)
+    return [[span.span for span in ranges_of(batch, beginning)] for batch in witness.batches]
 
 
 def test_a_query_begins_with_the_table_as_it_is(made: Checkpoint) -> None:
@@ -50,29 +51,38 @@ def test_a_query_begins_with_the_table_as_it_is(made: Checkpoint) -> None:
         [(offset_of(5, 0), offset_of(7, 4))],
         [(offset_of(7, 4), offset_of(8, 0))],
     ]
-    batch = checkpoint.read_batch(made.storage, 1, TABLE)
-    assert batch.ranges == (OffsetSpan("delta:bronze", "id-1", 0, 4_500_000_003, 5_000_000_000),)
-    assert checkpoint.planned_ends(made.storage, 2, TABLE) == [(0, "delta:bronze", 0, 7_000_000_004)]
+    batch = checkpoint.read_batch(made.storage, 1, tables=True)
+    assert batch.ranges == (OffsetSpan(TOPIC, "id-1", 0, 4_500_000_003, 5_000_000_000),)
+    assert checkpoint.planned_ends(made.storage, 2, tables=True) == [(0, TOPIC, 0, 7_000_000_004)]
 
 
-def test_a_version_to_start_with(made: Checkpoint) -> None:
+def test_where_a_query_begins_the_checkpoint_does_not_say(made: Checkpoint) -> None:
     made.planned(0, at(9))
-    assert ranges(made, ReadTable("delta:bronze", 3)) == [[(offset_of(3, 0), offset_of(9, 0))]]
+    (batch,) = checkpoint.read(made.storage, tables=True).batches
+    assert (batch.ranges, batch.new_partitions, batch.starts_known) == ((), ((0, TOPIC, 0, offset_of(9, 0)),), True)
+    assert ranges(made, offset_of(3, 0)) == [[(offset_of(3, 0), offset_of(9, 0))]]
 
 
 def test_beside_kafka(made: Checkpoint) -> None:
     made.initial({"orders": {"0": 5}}, source=1)
     made.planned(0, at(1), {"orders": {"0": 9}})
-    witness = checkpoint.read(made.storage, table=TABLE)
-    assert witness.batches[0].ranges == (
-        OffsetSpan("delta:bronze", "id-1", 0, BEGINNING, offset_of(1, 0), 0),
+    (batch,) = checkpoint.read(made.storage, tables=True).batches
+    assert ranges_of(batch) == (
         OffsetSpan("orders", None, 0, 5, 9, 1),
+        OffsetSpan(TOPIC, "id-1", 0, BEGINNING, offset_of(1, 0), 0),
     )
+
+
+def test_two_tables(made: Checkpoint) -> None:
+    made.planned(0, at(1), at(2, table_id="id-2"))
+    (batch,) = checkpoint.read(made.storage, tables=True).batches
+    assert [span.topic for span in ranges_of(batch)] == [TOPIC, "delta:id-2"]
 
 
 def test_a_table_that_nobody_named_gives_no_ranges(made: Checkpoint) -> None:
     made.planned(0, at(1))
-    assert ranges(made, None) == [[]]
+    (batch,) = checkpoint.read(made.storage).batches
+    assert (batch.ranges, batch.new_partitions) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -92,10 +102,4 @@ def test_a_table_that_nobody_named_gives_no_ranges(made: Checkpoint) -> None:
 def test_what_is_no_position(made: Checkpoint, position: Any) -> None:
     made.planned(0, position)
     with raises(EvidenceError):
-        checkpoint.read(made.storage, table=TABLE)
-
-
-def test_two_tables(made: Checkpoint) -> None:
-    made.planned(0, at(1), at(1, table_id="id-2"))
-    with raises(EvidenceError):
-        checkpoint.read(made.storage, table=TABLE)
+        checkpoint.read(made.storage, tables=True)

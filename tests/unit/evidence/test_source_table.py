@@ -17,10 +17,15 @@ from hypothesis import strategies as st
 
 from recon.evidence import source_table
 from recon.model import SourceTable
-from recon.model.delta_offsets import BEGINNING, offset_of
+from recon.model.delta_offsets import BEGINNING, offset_of, topic_of
+from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
+
+
+def spans(*ranges: tuple[int, int], table_id: str = "id-1") -> list[OffsetSpan]:
+    return [OffsetSpan(topic_of(table_id), table_id, 0, *span) for span in ranges]
 
 
 @dataclass
@@ -68,7 +73,7 @@ class Table:
         self.live.append([*(self.live[-1] if self.live else []), *rows])
 
     def read(self, *ranges: tuple[int, int]) -> SourceTable:
-        return source_table.read(Storage(str(self.folder)), "delta:bronze", ranges)
+        return source_table.read(Storage(str(self.folder)), spans(*ranges))
 
 
 @given(
@@ -139,22 +144,31 @@ def test_files_without_statistics(tmp_path: Path) -> None:
 def test_what_recon_yml_says_of_commits_that_replace_rows(tmp_path: Path) -> None:
     rows = pa.table({"a": pa.array([1, 2, 3], pa.int64())})
     write_deltalake(str(tmp_path), rows)
-    DeltaTable(str(tmp_path)).update(updates={"a": "9"}, predicate="a = 1")
-    DeltaTable(str(tmp_path)).delete("a = 2")
-    DeltaTable(str(tmp_path)).delete()
+    table = DeltaTable(str(tmp_path))
+    table.update(updates={"a": "9"}, predicate="a = 1")
+    table.delete("a = 2")
+    table.delete()
     replaced, deleted = (offset_of(1, 0), offset_of(2, 0)), (offset_of(3, 0), offset_of(4, 0))
-    storage = Storage(str(tmp_path))
+    storage, read = Storage(str(tmp_path)), spans(replaced, deleted, table_id=str(table.metadata().id))
     answers = {
-        passes: source_table.read(storage, "delta:bronze", [replaced, deleted], passes).records(*replaced)
+        passes: source_table.read(storage, read, passes).records(*replaced)
         for passes in ("", "skip", "changes", "deletes")
     }
     assert (answers["skip"], answers["changes"]) == (0, 3)
     assert isinstance(answers[""], str)
     assert isinstance(answers["deletes"], str)
-    log = source_table.read(storage, "delta:bronze", [deleted])
-    assert (log.records(*deleted), log.commits[3].removes, log.table_id is not None) == (0, True, True)
+    log = source_table.read(storage, read)
+    assert (log.records(*deleted), log.commits[3].removes) == (0, True)
+    assert [(log.commits[v].adds_new, log.commits[v].copied) for v in (1, 2)] == [(True, 2), (False, 2)]
+
+
+def test_a_table_of_which_other_ranges_are(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.commit([3])
+    table.commit([4])
+    log = source_table.read(Storage(str(tmp_path)), spans((BEGINNING, offset_of(1, 0)), table_id="id-2"))
+    assert (log.topic, sorted(log.commits), log.snapshots) == ("delta:id-1", [1], {})
 
 
 def test_no_table(tmp_path: Path) -> None:
-    log = source_table.read(Storage(str(tmp_path / "nowhere")), "delta:bronze", [])
-    assert not log.exists
+    assert not source_table.read(Storage(str(tmp_path / "nowhere")), []).exists

@@ -43,7 +43,7 @@ def loaded(folder: Path, old: str = "", new: str = "") -> Project:
 def test_the_table_is_named_as_it_stands_there(tmp_path: Path) -> None:
     project = loaded(tmp_path)
     (pipeline,) = project.pipelines
-    assert pipeline.source.reads == ("delta:bronze/orders", None)
+    assert (pipeline.source.names, pipeline.source.beginning) == (("delta:bronze/orders",), BEGINNING)
     assert not pipeline.of_kafka
     assert not pipeline.sinks[0].stamp_source_offsets  # rows of a table carry no offsets of Kafka
     assert pipeline.source_names(pipeline.sinks[0]) is None
@@ -55,7 +55,7 @@ def test_options_say_how_the_query_reads(tmp_path: Path) -> None:
     source = loaded(tmp_path, "{delta: bronze/orders}", options).pipelines[0].source
     assert source.is_set("skipChangeCommits")
     assert not source.is_set("ignoreChanges")
-    assert source.reads == ("delta:bronze/orders", 7)
+    assert source.beginning == offset_of(7, 0)
 
 
 def test_a_table_of_a_catalog_is_looked_up(tmp_path: Path) -> None:
@@ -71,6 +71,7 @@ def test_a_table_of_a_catalog_is_looked_up(tmp_path: Path) -> None:
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {readChangeFeed: 'true'}}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {skipChangeCommit: 'true'}}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {startingVersion: latest}}"),
+        ("{delta: bronze/orders}", "{delta: bronze/orders, options: {ignoreDeletes: 'yes'}}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {startingTimestamp: '2026-01-01'}}"),
         ("        target: silver/orders", "        target: silver/orders\n        stamp_source_offsets: true"),
         ("        target: silver/orders", "        target: silver/orders\n        trim_replayed_offsets: true"),
@@ -109,7 +110,7 @@ def test_commands_about_kafka(tmp_path: Path) -> None:
 def appended(project: Project, *ends: int) -> None:
     start = BEGINNING
     for batch_id, end in enumerate(ends):
-        made = entry(batch_id, offsets=(OffsetSpan("delta:bronze/orders", "id-1", 0, start, end),))
+        made = entry(batch_id, offsets=(OffsetSpan("delta:id-1", "id-1", 0, start, end),))
         open_ledger(project).append(made)
         start = end
 

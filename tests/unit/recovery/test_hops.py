@@ -75,7 +75,8 @@ class Chain:
         else:
             before = {"silver": "bronze", "gold": "silver"}[layer]
             end = offset_of(self.versions[before], 0)
-            source = OffsetSpan(f"delta:{before}", f"id-{before}", 0, *(span or (self.came_to[layer], end)))
+            table_id = str(DeltaTable(self.table(before)).metadata().id)
+            source = OffsetSpan(f"delta:{table_id}", table_id, 0, *(span or (self.came_to[layer], end)))
             self.came_to[layer] = source.end_offset
         rows = pa.table(
             {

@@ -266,7 +266,10 @@ class _Evaluation:
         ranges = [span for batch in older for span in batch.ranges if span.start_offset < span.end_offset]
         if len(known) < first.batch_id or ranges:
             read = min(ranges, default=None)
-            where = f" ({read.topic}-{read.partition} from offset {read.start_offset} on)" if read else ""
+            where = ""
+            if read is not None:
+                key = Key(read.source, read.topic, read.partition)
+                where = f" ({key} from {'' if is_delta(key.topic) else 'offset '}{key.place(read.start_offset)} on)"
             self.findings.add(
                 Code.UNWITNESSED,
                 f"query {first.query_id} ran micro-batches 0 to {first.batch_id - 1}{where} before the ledger's first "

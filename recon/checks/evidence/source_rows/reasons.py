@@ -15,6 +15,7 @@ from recon.checks.evidence.source_rows.transactions import read_while_open
 from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
 from recon.checks.evidence.table_rows import compared
 from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model.delta_offsets import is_delta
 from recon.text import plural, some
 
 
@@ -44,8 +45,11 @@ def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = 
 
 def read_twice(counts: Account) -> str:
     """How many offsets two micro-batches read, in a sentence; "" for none."""
-    twice = sum(spans.size for spans in counts.overlaps.values())
-    return f"{plural(twice, 'offset')} were read twice" if twice else ""
+    overlaps = counts.overlaps
+    twice = sum(spans.size for key, spans in overlaps.items() if not is_delta(key.topic))
+    parts = [f"{plural(twice, 'offset')}"] if twice else []
+    parts += [key.offsets(*hull) for key, spans in overlaps.items() if is_delta(key.topic) and (hull := spans.hull)]
+    return f"{', '.join(parts)} were read twice" if parts else ""
 
 
 def perhaps_repeated(counts: Account, witnesses: Witnesses) -> list[EntryHead]:

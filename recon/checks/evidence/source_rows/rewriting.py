@@ -28,7 +28,7 @@ from recon.model import (
     known,
     why_unknown,
 )
-from recon.model.delta_offsets import BEGINNING, is_delta
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
 
@@ -298,8 +298,9 @@ def _of_table(
     )
     rows = f"{plural(records, 'row')} in {source}"
     began = ""
-    if any(read.start_offset == BEGINNING for read in ranges):
-        began = "; if the query did not begin with the whole table, say with which version (source: startingVersion)"
+    if head.batch_id == 0 and head.is_micro_batch:
+        began = "; if the query began with another version (startingVersion), recon.yml has to name it before it starts"
+        began += ": accept this finding then"
     read = None if head.is_uncounted or counts.operators.keeps_state(head) else head.rows_read
     if read is not None and read != records:
         code, what = (Code.GAP, "left out") if read < records else (Code.DUPLICATE, "read twice")

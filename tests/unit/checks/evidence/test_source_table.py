@@ -14,11 +14,11 @@ from recon.model import Code, SourceCommit, SourceTable, Unavailable, Verdict
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.testing.evidence import NOW, Entry, ledger, span, witnesses
 
-TABLE = "delta:bronze"
+TABLE = "delta:id-1"
 CHECK = SourceTableVersions()
 
 
-def commit(version: int, *files: int | None, age: timedelta = timedelta(minutes=1), **fields: Any) -> SourceCommit:
+def commit(version: int, *files: int | None, age: timedelta = timedelta(hours=6), **fields: Any) -> SourceCommit:
     made = {"operation": "WRITE", **fields}
     return SourceCommit(version=version, timestamp=NOW - age, files=files, **made)
 
@@ -26,7 +26,6 @@ def commit(version: int, *files: int | None, age: timedelta = timedelta(minutes=
 def table(*commits: SourceCommit, **fields: Any) -> SourceTable:
     versions = [one.version for one in commits]
     made: dict[str, Any] = {
-        "topic": TABLE,
         "location": "/lake/bronze",
         "exists": True,
         "read_at": NOW,
@@ -38,11 +37,11 @@ def table(*commits: SourceCommit, **fields: Any) -> SourceTable:
     return SourceTable(**{**made, **fields})
 
 
-def read(*ends: int, topic_id: str | None = "id-1") -> Sequence[Entry]:
+def read(*ends: int) -> Sequence[Entry]:
     """An entry for each position, from the table's beginning on."""
     starts = (BEGINNING, *ends)
     return [
-        Entry(n, span(start, end, topic=TABLE, topic_id=topic_id))
+        Entry(n, span(start, end, topic=TABLE, topic_id="id-1"))
         for n, (start, end) in enumerate(zip(starts, ends, strict=False))
     ]
 
@@ -87,43 +86,70 @@ def test_versions_that_are_gone_unread() -> None:
     assert (lost.start_offset, lost.end_offset) == (offset_of(2, 0), offset_of(5, 0))
 
 
-@pytest.mark.parametrize(
-    ("source", "code"),
-    [
-        (table(commit(0, 3), table_id="id-2"), Code.RECREATED),
-        (table(commit(0, 3), table_id=None), Code.INCONCLUSIVE),
-        (table(exists=False), Code.RECREATED),
-        (table(commit(0, 3), last=0), Code.INCONCLUSIVE),
-    ],
-)
-def test_another_table(source: SourceTable, code: Code) -> None:
-    assert code in codes(judged(source, offset_of(1, 0), offset_of(3, 0)))
+def test_another_table() -> None:
+    verdict = judged(table(commit(0, 3), table_id="id-2"), offset_of(1, 0))
+    assert codes(verdict) == [Code.RECREATED]
+
+
+def test_an_older_copy_in_its_place() -> None:
+    assert codes(judged(table(commit(0, 3), last=0), offset_of(1, 0), offset_of(3, 0))) == [Code.MUTATED]
+    # As soon as it is written on, its versions are younger than the micro-batches that read those of before.
+    later = table(commit(0, 3, age=timedelta(hours=7)), commit(1, 3, age=timedelta(hours=1)))
+    assert codes(judged(later, offset_of(1, 0), offset_of(2, 0))) == [Code.MUTATED]
+
+
+@pytest.mark.parametrize("fields", [{"exists": False}, {"table_id": None}, {"last": None}])
+def test_a_table_that_is_out_of_reach_is_no_other_table(fields: dict[str, Any]) -> None:
+    verdict = judged(table(commit(0, 3), **fields), offset_of(1, 0))
+    assert verdict.unproved and not verdict.findings
+
+
+OLD = timedelta(hours=7)
+REPLACED, DELETED = {"operation": "UPDATE", "removes": True}, {"operation": "DELETE", "removes": True}
+RESTORED = {"operation": "RESTORE"}
 
 
 @pytest.mark.parametrize(
-    ("passes", "replaced", "deleted"),
+    ("passes", "fields", "files", "code"),
     [
-        ("", Code.MUTATED, Code.MUTATED),
-        ("deletes", Code.MUTATED, Code.EXPLAINED),
-        ("skip", Code.GAP, Code.EXPLAINED),
-        ("changes", Code.DUPLICATE, Code.EXPLAINED),
+        ("", REPLACED, (3,), Code.MUTATED),
+        ("", DELETED, (), Code.MUTATED),
+        ("deletes", REPLACED, (3,), Code.MUTATED),
+        ("deletes", DELETED, (), Code.EXPLAINED),
+        ("skip", REPLACED, (3,), Code.GAP),
+        ("skip", {**REPLACED, "metrics": {"numCopiedRows": "3"}}, (3,), Code.EXPLAINED),
+        ("skip", DELETED, (2,), Code.EXPLAINED),
+        ("skip", {**RESTORED, "removes": True}, (2,), Code.EXPLAINED),
+        ("skip", RESTORED, (2,), Code.INCONCLUSIVE),
+        ("deletes", RESTORED, (2,), Code.INCONCLUSIVE),
+        ("changes", REPLACED, (3,), Code.INCONCLUSIVE),
+        ("changes", {**REPLACED, "metrics": {"numCopiedRows": "2"}}, (3,), Code.DUPLICATE),
+        ("changes", {**REPLACED, "metrics": {"num_copied_rows": 2}, "vectors": True}, (3,), Code.INCONCLUSIVE),
+        ("changes", {**REPLACED, "metrics": {"numTargetRowsCopied": "0"}}, (3,), None),
+        ("changes", {"operation": "WRITE", "removes": True}, (3,), None),
+        ("changes", DELETED, (), Code.EXPLAINED),
     ],
 )
-def test_commits_that_changed_rows(passes: Any, replaced: Code, deleted: Code) -> None:
-    replacing = table(commit(0, 3), commit(1, 3, removes=True, operation="UPDATE"), passes=passes)
-    assert codes(judged(replacing, offset_of(2, 0))) == [replaced]
-    deleting = table(commit(0, 3), commit(1, removes=True, operation="DELETE"), passes=passes)
-    assert codes(judged(deleting, offset_of(2, 0))) == [deleted]
+def test_commits_that_changed_rows(
+    passes: Any, fields: dict[str, Any], files: tuple[int, ...], code: Code | None
+) -> None:
+    source = table(commit(0, 3, age=OLD), commit(1, *files, age=OLD, **fields), passes=passes)
+    assert codes(judged(source, offset_of(2, 0))) == ([] if code is None else [code])
 
 
 def test_a_sink_that_merges_takes_changes() -> None:
-    source = table(commit(0, 3), commit(1, 3, removes=True, operation="UPDATE"), passes="changes")
+    source = table(commit(0, 3, age=OLD), commit(1, 3, age=OLD, **REPLACED), passes="changes")
     assert codes(judged(source, offset_of(2, 0), rewriting=("lake",))) == []
 
 
 def test_a_commit_at_which_spark_stops() -> None:
     source = table(commit(0, 3), commit(1, 3, removes=True, operation="MERGE"))
     assert codes(judged(source, offset_of(1, 0))) == [Code.STALLED, Code.INFLIGHT]
+
+
+def test_a_commit_that_will_be_passed_over_does_not_wait() -> None:
+    source = table(commit(0, 3), commit(1, 3, **REPLACED), passes="skip")
+    assert codes(judged(source, offset_of(1, 0))) == []
 
 
 def test_without_the_log_nothing_is_proved() -> None:
