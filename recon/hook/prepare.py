@@ -69,11 +69,12 @@ class WholeBatch(BatchRows):
         require_free(self.frame, batch.stamp.pipeline)
         # Of a micro-batch that is trimmed, more rows are read than the entry's ranges hold: no fingerprint is expected.
         source = () if batch.trimmed else KAFKA_COLUMNS
-        read = Counter(self.frame, source) if self._transform is not None or batch.trimmed else None
+        untouched = self._transform is None and not batch.trimmed
+        read = None if untouched else Counter(self.frame, source, same_again=True)
         rows = trimmed(self._with_source(self.frame if read is None else read.frame), batch)
         if self._transform is not None:
             rows = self._with_source(self._transformed(rows, self._transform, batch))
-        returned = Counter(self._stamped(rows, batch), SOURCE_COLUMNS)
+        returned = Counter(self._stamped(rows, batch), SOURCE_COLUMNS, same_again=untouched)
         return PreparedRows(rows=returned.frame, read=read, returned=returned)
 
     def _transformed(self, rows: DataFrame, transform: Transform, batch: BatchToWrite) -> DataFrame:

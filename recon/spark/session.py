@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recon.spark.connect import will_connect
 from recon.spark.jvm import start_jvm
 from recon.spark.packages import default_packages
 
@@ -51,8 +52,9 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
         "spark.ui.showConsoleProgress": "false",
     }
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
-        packages = config.packages or default_packages(kafka=kafka)
-        settings["spark.jars.packages"] = ",".join(packages)
+        if not will_connect(config.conf):  # and so has a Connect server
+            packages = config.packages or default_packages(kafka=kafka)
+            settings["spark.jars.packages"] = ",".join(packages)
         # Spark 3.5 gives NULL for what cannot be cast or divided: a check of rows would pass there and fail on Spark 4.
         settings["spark.sql.ansi.enabled"] = "true"
     _silence_failed_queries()
