@@ -25,7 +25,7 @@ from recon.project import (
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
 from recon.spark.catalog import active_session, require_located
-from recon.spark.connect import connects
+from recon.spark.connect import connects, other_versions
 
 log = logging.getLogger("recon")
 
@@ -131,10 +131,27 @@ def _require_functions(project: Project, pipeline: str, sink: Sink, functions: M
 
 
 def _look_at_connect(pipeline: Pipeline, sinks: Sequence[Sink]) -> None:
-    """Says what a query would lack, where the active session is one of Spark Connect."""
+    """Says what a query would lack, where the active session is one of Spark Connect.
+
+    Raises:
+        ConfigError: its server is older than 4.0.
+    """
     spark = active_session()
     if spark is None or not connects(spark):
         return
+    versions = other_versions(spark)
+    if spark.version < "4":
+        raise ConfigError(
+            f"pipeline {pipeline.name}: recon's hook runs through Spark Connect from Spark 4.0 on, and "
+            f"{versions or f'the server has Spark {spark.version}'}; use a newer server, or a session without Connect"
+        )
+    if versions:
+        log.warning(
+            "pipeline %s: %s; if the query fails, install the server's version in the client (pyspark-client==%s)",
+            pipeline.name,
+            versions,
+            spark.version,
+        )
     log.warning(
         "pipeline %s: Spark Connect does not say with which isolation level a query reads Kafka, and the ledger does "
         "not have it: open the stream with recon.read_kafka, which reads as recon.yml says (%s)",

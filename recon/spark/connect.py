@@ -44,6 +44,16 @@ def analysed(frame: Frame) -> Frame:
     return frame
 
 
+def other_versions(spark: SparkSession) -> str:
+    """The versions of a client and of its Connect server in a clause; "" where they are of the same line."""
+    import pyspark
+
+    lines = {tuple(version.split(".")[:2]) for version in (pyspark.__version__, spark.version)}
+    return (
+        f"the client has pyspark {pyspark.__version__} and the server Spark {spark.version}" if len(lines) > 1 else ""
+    )
+
+
 def running_queries(spark: SparkSession) -> dict[str, str]:
     """The queries that a session of Spark Connect runs: run_id by query_id; none where it has a JVM gateway."""
     return {query.id: query.runId for query in spark.streams.active} if connects(spark) else {}

@@ -60,7 +60,7 @@ class Stream:
     ledger: Any = "recon"
 
     def __post_init__(self) -> None:
-        sinks = [{"name": "s", "data_tests": EVIDENCE, **sink} for sink in self.sinks]
+        sinks = [{"name": "s", "data_tests": [*EVIDENCE, _record_of(sink)], **sink} for sink in self.sinks]
         pipeline = {"name": "p", "checkpoint": "checkpoint", "source": {"topics": [self.topic]}, "sinks": sinks}
         document = {
             "version": 2,
@@ -95,6 +95,11 @@ class Stream:
 
     def audit(self) -> RunResult:
         return recon.audit(self.path, spark=self.spark)
+
+
+def _record_of(sink: Mapping[str, Any]) -> str:
+    """The check of the sink's own record of writes."""
+    return "delta_history" if sink["kind"].startswith("delta") else "sink_commits"
 
 
 @pytest.fixture
