@@ -18,6 +18,7 @@ from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS, SO
 from recon.project import Sink
 from recon.sinks import Landed
 from recon.sinks.base import rows_in_ranges
+from recon.spark.columns import with_columns
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
 
@@ -103,7 +104,7 @@ def with_source(frame: DataFrame) -> DataFrame:
     if not columns.issuperset(KAFKA_COLUMNS):
         return frame
     names = zip(SOURCE_COLUMNS, KAFKA_COLUMNS, strict=True)
-    return frame.withColumns({ours: F.col(kafka) for ours, kafka in names if ours not in columns})
+    return with_columns(frame, {ours: F.col(kafka) for ours, kafka in names if ours not in columns})
 
 
 def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from recon.spark.lazy import F
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 
@@ -42,6 +42,11 @@ def literal(value: Any) -> str:
     text = str(value)
     # What a backslash, a quote or a variable means in a literal is a setting.
     return f"'{text}'" if not set(text) & set("\\'$") else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def with_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """The frame with these columns; with none of them it is unchanged, where Spark Connect raises an error."""
+    return frame.withColumns(dict(columns)) if columns else frame
 
 
 def distinct(names: Iterable[str]) -> list[str]:
