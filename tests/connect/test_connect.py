@@ -18,7 +18,6 @@ from recon.ledger.progress import PROGRESS
 from recon.ledger.store import open_store
 from recon.model import ReconStamp
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER
-from recon.spark.catalog import active_session
 from tests.cases.lake import complete, failing, told
 from tests.connect.conftest import EVIDENCE, ROOT, Stream
 from tests.support.connect import ConnectServer, new_session
@@ -280,7 +279,7 @@ def test_other_versions_are_named_when_the_hook_is_made(
     monkeypatch.setattr("pyspark.__version__", "4.2.0")
     recon.foreach_batch(lake.path, pipeline="p")
     assert f"the client has pyspark 4.2.0 and the server Spark {lake.spark.version}; if" in caplog.text
-    monkeypatch.setattr(type(active_session()), "version", "3.5.7")
+    monkeypatch.setattr(lake.spark, "version", "3.5.7")
     with pytest.raises(ConfigError) as refused:
         recon.foreach_batch(lake.path, pipeline="p")
     assert "the client has pyspark 4.2.0 and the server Spark 3.5.7; use a newer server" in str(refused.value)
