@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.messages import take_over
 
-WITHOUT_A_JVM = "not (spark or kafka or database or browser or cluster or demo or crash)"
+WITHOUT_A_JVM = "not (spark or kafka or database or browser or cluster or connect or demo or crash)"
 
 
 def main() -> int:

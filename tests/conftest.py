@@ -47,7 +47,7 @@ _LONG = (
     "cases/test_incremental_stream.py",
 )
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
-_MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "demo", "crash"}
+_MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "connect", "demo", "crash"}
 _MARKED_FIXTURES = {
     "spark": "spark",
     "kafka": "kafka",

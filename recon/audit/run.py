@@ -48,6 +48,7 @@ from recon.project import Pipeline, Project, as_project
 from recon.reports.audit_run import AuditRun
 from recon.sinks import open_sink
 from recon.sinks.catalog import ProjectTables
+from recon.spark.connect import analysed
 from recon.text import first_line, plural, some
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class _Run:
             yield from incremental.results(sink_scan, bounds, utc_now, context)
             return
         try:
-            table = open_sink(self.project, pipeline.name, sink).table(spark)
+            table = analysed(open_sink(self.project, pipeline.name, sink).table(spark))
         except Exception as error:  # AnalysisException and whatever the filesystem raises
             unreadable = Unavailable("rows", f"table {target} cannot be read: {reason_of(error)}")
             yield from (runner.without_answer(bound, unreadable, utc_now) for bound in bounds)

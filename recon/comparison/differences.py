@@ -19,6 +19,7 @@ from recon.comparison.sides import Sides, key_names, value_names
 from recon.comparison.sweep import within_buckets
 from recon.comparison.tolerance import Tolerance
 from recon.comparison.values import distance, shown, tolerated
+from recon.spark.columns import with_columns
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _judged(pairs: DataFrame, alignment: Alignment, bounds: Mapping[str, Toleran
     kind = (
         F.when(F.col("right").isNull(), "missing").when(F.col("left").isNull(), "extra").when(changed, "changed")
     ).otherwise("tolerated")
-    return pairs.withColumns(differs).withColumns({"kind": kind, **distances})
+    return with_columns(pairs, differs).withColumns({"kind": kind, **distances})
 
 
 def _totals(judged: DataFrame, alignment: Alignment) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,22 @@ from recon.evidence.kafka_admin import require_usable
 from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
-from recon.project import CustomSink, KafkaSink, Project, Sink, as_project, without_yaml
+from recon.project import (
+    CustomSink,
+    DeltaMergeSink,
+    KafkaSink,
+    Pipeline,
+    Project,
+    Sink,
+    as_project,
+    without_yaml,
+)
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
-from recon.spark.catalog import require_located
+from recon.spark.catalog import active_session, require_located
+from recon.spark.connect import connects, other_versions
+
+log = logging.getLogger("recon")
 
 
 def foreach_batch(
@@ -96,6 +109,7 @@ def foreach_batch(
             _require_functions(project, pipeline, each, functions)
         _require_kafka(project, routed.sinks)
         require_located(project, routed.sinks)
+        _look_at_connect(routed, routed.sinks)
         return RoutedForeachBatch(project, routed, routed.routes, transform, failpoint=failpoint)
     pipe, out = project.find_sink(pipeline, sink)
     if functions and isinstance(out, CustomSink):
@@ -103,6 +117,7 @@ def foreach_batch(
     _require_functions(project, pipeline, out, functions)
     _require_kafka(project, [out])
     require_located(project, [out])
+    _look_at_connect(pipe, [out])
     return ForeachBatch(project, pipe, out, transform, failpoint=failpoint)
 
 
@@ -115,6 +130,45 @@ def _require_functions(project: Project, pipeline: str, sink: Sink, functions: M
             f"pipeline {pipeline}, sink {sink.name} is of kind {sink.kind}, which writes by itself: "
             f"{next(iter(functions))}= is for kind custom; of a routed pipeline, name the functions in recon.yml"
         )
+
+
+def _look_at_connect(pipeline: Pipeline, sinks: Sequence[Sink]) -> None:
+    """Says what a query would lack, where the active session is one of Spark Connect.
+
+    Raises:
+        ConfigError: its server is older than 4.0.
+    """
+    spark = active_session()
+    if spark is None or not connects(spark):
+        return
+    versions = other_versions(spark)
+    if spark.version < "4":
+        raise ConfigError(
+            f"pipeline {pipeline.name}: recon's hook runs through Spark Connect from Spark 4.0 on, and "
+            f"{versions or f'the server has Spark {spark.version}'}; use a newer server, or a session without Connect"
+        )
+    if versions:
+        log.warning(
+            "pipeline %s: %s; if the query fails, install the server's version in the client (pyspark-client==%s)",
+            pipeline.name,
+            versions,
+            spark.version,
+        )
+    if pipeline.of_kafka:
+        log.warning(
+            "pipeline %s: Spark Connect does not say with which isolation level a query reads Kafka, and the ledger "
+            "does not have it: open the stream with recon.read_kafka, which reads as recon.yml says (%s)",
+            pipeline.name,
+            pipeline.source.isolation_level,
+        )
+    for sink in sinks:
+        if isinstance(sink, DeltaMergeSink):
+            log.warning(
+                "pipeline %s, sink %s: over Spark Connect a MERGE is refused in a session that runs another query; "
+                "open the stream in a session of its own, SparkSession.builder.remote(…).create()",
+                pipeline.name,
+                sink.name,
+            )
 
 
 def _require_kafka(project: Project, sinks: Sequence[Sink]) -> None:

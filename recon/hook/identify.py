@@ -1,6 +1,6 @@
 """Identifies a micro-batch: its query and its offset ranges, from the checkpoint's files and Kafka.
 
-Nothing here needs the JVM gateway, so that Spark Connect works, too.
+Nothing here needs the JVM gateway, so that Spark Connect works, too: there the session tells which queries it runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from recon.hook.epochs import Batch
 from recon.model import CheckpointBatch
 from recon.model.delta_offsets import is_delta, table_of
 from recon.model.offsets import OffsetSpan
+from recon.spark.connect import connects, running_queries
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def identify(
         EvidenceError: the checkpoint does not have the micro-batch's offset range.
     """
     query_id = checkpoint.query_id(storage)
-    running, run_id = _running_query(frame)
+    running, run_id = _running_query(frame, query_id)
     if running is not None and running != query_id:
         raise ConfigError(
             f"pipeline {pipeline}: the running query is {running}, but checkpoint {storage.uri} belongs to query "
@@ -99,10 +100,18 @@ def _ranges(planned: CheckpointBatch, broker: Broker, beginning: int) -> tuple[O
     return tuple(ranges)
 
 
-def _running_query(frame: DataFrame) -> tuple[str | None, str | None]:
-    """(query_id, run_id) from Spark's thread-local properties; (None, None) where there is no gateway."""
+def _running_query(frame: DataFrame, query_id: str) -> tuple[str | None, str | None]:
+    """(query_id, run_id) from Spark's thread-local properties; over Connect, of `query_id` if the session runs it.
+
+    (None, None) where no query runs.
+    """
+    spark = frame.sparkSession
+    if connects(spark):
+        runs = running_queries(spark)
+        running = query_id if query_id in runs else " or ".join(runs) or None
+        return running, runs.get(query_id)
     try:
-        context = frame.sparkSession.sparkContext
+        context = spark.sparkContext
         return context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
-    except Exception:  # Spark Connect has no SparkContext and raises several kinds of errors
+    except Exception:  # a gateway that does not let everybody ask raises several kinds of errors
         return None, None

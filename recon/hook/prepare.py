@@ -18,6 +18,7 @@ from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS, SO
 from recon.project import Sink
 from recon.sinks import Landed
 from recon.sinks.base import rows_in_ranges
+from recon.spark.columns import with_columns
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
 
@@ -71,11 +72,12 @@ class WholeBatch(BatchRows):
             require_free(self.frame, batch.stamp.pipeline)
         # Of a micro-batch that is trimmed, more rows are read than the entry's ranges hold: no fingerprint is expected.
         source = () if batch.trimmed else SOURCE_COLUMNS if self._of_table else KAFKA_COLUMNS
-        read = Counter(self.frame, source) if self._transform is not None or batch.trimmed else None
+        untouched = self._transform is None and not batch.trimmed
+        read = None if untouched else Counter(self.frame, source, same_again=True)
         rows = trimmed(self._with_source(self.frame if read is None else read.frame), batch)
         if self._transform is not None:
             rows = self._with_source(self._transformed(rows, self._transform, batch))
-        returned = Counter(self._stamped(rows, batch), SOURCE_COLUMNS)
+        returned = Counter(self._stamped(rows, batch), SOURCE_COLUMNS, same_again=untouched)
         return PreparedRows(rows=returned.frame, read=read, returned=returned)
 
     def _transformed(self, rows: DataFrame, transform: Transform, batch: BatchToWrite) -> DataFrame:
@@ -104,7 +106,7 @@ def with_source(frame: DataFrame) -> DataFrame:
     if not columns.issuperset(KAFKA_COLUMNS):
         return frame
     names = zip(SOURCE_COLUMNS, KAFKA_COLUMNS, strict=True)
-    return frame.withColumns({ours: F.col(kafka) for ours, kafka in names if ours not in columns})
+    return with_columns(frame, {ours: F.col(kafka) for ours, kafka in names if ours not in columns})
 
 
 def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:

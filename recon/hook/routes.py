@@ -32,6 +32,7 @@ from recon.hook.prepare import (
 )
 from recon.hook.routing import ROUTE, Routing, Share
 from recon.hook.row_counts import RowCounts, reduced, total
+from recon.hook.sent import Sent
 from recon.hook.writer import ForeachBatch
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("recon")
 
 
-class RoutedForeachBatch:
+class RoutedForeachBatch(Sent):
     """One pipeline's writer into the sinks of its routes; call it as `foreachBatch` does."""
 
     def __init__(
@@ -195,7 +196,7 @@ class Split:
             if self._transform is None:
                 rows = self.whole
             else:
-                read = Counter(self._frame)
+                read = Counter(self._frame, same_again=True)
                 rows = self._with_source(call(self._transform, self._with_source(read.frame), self._batch_id))
             self._split_rows = self._routing.routed(rows)
             if self._routes.persist:

@@ -15,6 +15,7 @@ from recon.errors import SinkError
 from recon.hook.prepare import Transform, name_of
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Routes, Sink
+from recon.spark.connect import analysed
 from recon.spark.lazy import F
 from recon.text import first_line
 
@@ -70,8 +71,8 @@ class Routing:
         for known, sink in self.routes.to.items():
             chosen = F.when(value == known, F.lit(sink)).otherwise(chosen)
         try:
-            return rows.withColumn(ROUTE, chosen.cast("string"))
-        except Exception as error:  # AnalysisException; Spark Connect has others
+            return analysed(rows.withColumn(ROUTE, chosen.cast("string")))
+        except Exception as error:  # AnalysisException, ParseException
             raise SinkError(
                 f"{self.name}: routes: by: {self.routes.by!r} cannot be evaluated on it ({first_line(error)}); name "
                 f"a column of the transform's result, which has {', '.join(rows.columns)}; nothing was written"

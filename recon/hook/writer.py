@@ -25,6 +25,7 @@ from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
 from recon.hook.repair import open_repaired
 from recon.hook.routing import passed
 from recon.hook.row_counts import CountedWrite, RowCounts, delivered
+from recon.hook.sent import Sent
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
@@ -36,6 +37,7 @@ from recon.project import Pipeline, Project, Routes, Sink
 from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
+from recon.spark.connect import connects
 from recon.spark.observation import ROWS, Counter, observed
 from recon.spark.running_query import isolation_level
 from recon.storage import Storage
@@ -91,7 +93,7 @@ class Opened:
     newest_native: int | None = None
 
 
-class ForeachBatch:
+class ForeachBatch(Sent):
     """One pipeline's writer into one sink; call it as `foreachBatch` does, with (DataFrame, batch_id)."""
 
     def __init__(
@@ -430,7 +432,7 @@ class ForeachBatch:
         self._report_other_rows(stamp, write.landed, checked=write.rows_checked, quarantined=quarantined)
         counted = self._counted(prepared, write)
         if prepared.read is not None:
-            at_read = prepared.read.counted() if write.computed_once else None
+            at_read = prepared.read.counted() if write.computed_once or prepared.read.by_job else None
         else:
             at_read = counted.returned
         if at_read is not None:
@@ -449,7 +451,9 @@ class ForeachBatch:
 
     def _counted(self, prepared: PreparedRows, write: SinkWrite) -> CountedWrite:
         """What Spark counted of the rows after the transform and of those given to the sink."""
-        if prepared.returned is None or not write.computed_once or not self._reports_observations:
+        if prepared.returned is None or not self._reports_observations:
+            return CountedWrite()
+        if not write.computed_once and not prepared.returned.by_job:
             return CountedWrite()
         returned = prepared.returned.counted()
         # Spark reports nothing where a sink reads the rows otherwise than as a DataFrame, and recon waits for it.
@@ -473,7 +477,8 @@ class ForeachBatch:
         """Evaluates the row checks and writes the rows that pass."""
         checks = self._fitted_checks(rows, stamp)
         limited = self._checks.quarantines and self.sink.quarantine.stop_above is not None
-        measure_first = self._checks.stops or limited or not self._reports_observations
+        reported = self._reports_observations and not connects(rows.sparkSession)
+        measure_first = self._checks.stops or limited or not reported
         broke = False
         while True:
             counts: Mapping[str, Any] | None = None

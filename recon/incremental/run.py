@@ -33,6 +33,7 @@ from recon.ledger.state import STATE, Document, keep, newest
 from recon.ledger.store import Filter, open_store
 from recon.model import CheckResult, DeltaWitness, Unavailable
 from recon.project import Pipeline, Project, Sink
+from recon.spark.connect import analysed
 from recon.spark.errors import spark_error
 from recon.storage import Storage
 
@@ -152,7 +153,7 @@ class _Run:
         reader = self._scan.spark.read.format("delta")
         if self._log is not None and self._log.last is not None:
             reader = reader.option("versionAsOf", self._log.last)
-        return reader.load(self._scan.target)
+        return analysed(reader.load(self._scan.target))
 
     def _read_states(self) -> None:
         for bound in self._bounds:

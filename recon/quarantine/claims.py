@@ -23,11 +23,12 @@ from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_returned, pa
 from recon.quarantine.repair import Repair
 from recon.quarantine.table import QuarantineTable
 from recon.sinks.delta.commit import committing_with
+from recon.spark.delta_tables import Clause, Merge, update
 from recon.spark.lazy import F
 from recon.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,6 @@ class Claims:
         Raises:
             SinkError: another release took the number at the same moment.
         """
-        from delta.tables import DeltaTable
-
         number = self._next_number()
         note = ClaimNote(
             token=str(uuid.uuid4()),
@@ -97,13 +96,12 @@ class Claims:
         metadata = dump_claim(note)
         before = delta_log.latest_version(self._table.storage)
         with committing_with(self._spark, metadata, self._app_id, number):
-            (
-                DeltaTable.forPath(self._spark, self._table.target)
-                .alias("t")
-                .merge(passing.alias("s"), f"t.{ROW_ID} = s.{ROW_ID} AND t.{RELEASE} IS NULL")
-                .whenMatchedUpdate(set={RELEASE: F.lit(number).cast("long")})
-                .execute()
-            )
+            Merge(
+                target=self._table.target,
+                source=passing,
+                on=f"t.{ROW_ID} = s.{ROW_ID} AND t.{RELEASE} IS NULL",
+                clauses=[Clause(matched=True, values={RELEASE: f"{number}L"})],
+            ).execute()
         after = -1 if before is None else before
         commit = delta_log.find_stamped(self._table.storage, self._app_id, number, after=after)
         if commit is None or commit.user_metadata != metadata:
@@ -116,11 +114,8 @@ class Claims:
 
     def return_rows(self, number: int) -> None:
         """Lets the rows of a release wait in quarantine again."""
-        from delta.tables import DeltaTable
-
-        unclaimed: dict[str, str | Column] = {RELEASE: F.lit(None).cast("long")}
         with committing_with(self._spark, dump_returned(number)):
-            DeltaTable.forPath(self._spark, self._table.target).update(F.col(RELEASE) == number, unclaimed)
+            update(self._spark, self._table.target, {RELEASE: "NULL"}, where=f"{RELEASE} = {number}")
 
     def _next_number(self) -> int:
         """A number that no claim, no entry and, as far as its newest version has txns, no commit of the sink has."""

@@ -15,6 +15,7 @@ from recon.project.locations import catalog_name
 from recon.sinks import open_sink
 from recon.sinks.delta.append import read_newest
 from recon.spark.catalog import locate, require_located
+from recon.spark.connect import analysed
 from recon.spark.errors import spark_error
 from recon.storage import Storage
 from recon.text import did_you_mean
@@ -65,26 +66,32 @@ class ProjectTables:
         return self._opened[name]
 
     def _open(self, name: str, only_ours: bool) -> DataFrame:
-        known = self._project.find_table(name)
         try:
-            if isinstance(known, tuple):
-                require_located(self._project, [known[1]], self._spark)
-                return open_sink(self._project, known[0].name, known[1]).table(self._spark)
-            if isinstance(known, Table):
-                return self._table(known)
-            if not only_ours and "`" in name:
-                return self._spark.read.table(name)
-            if not only_ours and ("/" in name or name.endswith(".parquet")):
-                if name.rstrip("/").endswith(".parquet"):
-                    return self._spark.read.parquet(self._project.resolve(name))
-                return open_delta(self._project, name, self._spark)
-            if not only_ours and _IDENTIFIER.fullmatch(name) and self._spark.catalog.tableExists(name):
-                return self._spark.read.table(name)
+            found = self._find(name, only_ours)
+            if found is not None:
+                return analysed(found)
         except Exception as error:  # whatever Spark, a driver or a filesystem raises
             raise ConfigError(f"table {name!r} cannot be read: {spark_error(error)}") from error
         raise ConfigError(
             f"there is no table {name!r}{did_you_mean(name, self._project.table_names(), 'recon.yml has:')}"
         )
+
+    def _find(self, name: str, only_ours: bool) -> DataFrame | None:
+        known = self._project.find_table(name)
+        if isinstance(known, tuple):
+            require_located(self._project, [known[1]], self._spark)
+            return open_sink(self._project, known[0].name, known[1]).table(self._spark)
+        if isinstance(known, Table):
+            return self._table(known)
+        if not only_ours and "`" in name:
+            return self._spark.read.table(name)
+        if not only_ours and ("/" in name or name.endswith(".parquet")):
+            if name.rstrip("/").endswith(".parquet"):
+                return self._spark.read.parquet(self._project.resolve(name))
+            return open_delta(self._project, name, self._spark)
+        if not only_ours and _IDENTIFIER.fullmatch(name) and self._spark.catalog.tableExists(name):
+            return self._spark.read.table(name)
+        return None
 
     def _delta(self, target: str) -> DataFrame:
         """The rows of a Delta table by its path, URI or name in a catalog."""

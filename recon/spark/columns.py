@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
@@ -11,13 +13,40 @@ from recon.spark.lazy import F
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 
 def quoted(name: str) -> str:
     """A column's name in backticks, valid for any name: with dots, blanks or backticks."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def literal(value: Any) -> str:
+    """A value as an SQL literal, whatever the settings of Spark's parser are.
+
+    Args:
+        value: a string, a number, a boolean, a date or None.
+
+    >>> literal("o'k"), literal(date(2026, 1, 31)), literal(Decimal("1.50"))
+    ("CAST(X'6f276b' AS STRING)", "DATE '2026-01-31'", '1.50BD')
+    """
+    if value is None or isinstance(value, bool):
+        return "NULL" if value is None else str(value).upper()
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, Decimal):
+        return f"{value:f}BD"
+    if isinstance(value, int):
+        return str(value)
+    text = str(value)
+    # What a backslash, a quote or a variable means in a literal is a setting.
+    return f"'{text}'" if not set(text) & set("\\'$") else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def with_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """The frame with these columns; with none of them it is unchanged, where Spark Connect raises an error."""
+    return frame.withColumns(dict(columns)) if columns else frame
 
 
 def distinct(names: Iterable[str]) -> list[str]:

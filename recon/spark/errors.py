@@ -8,6 +8,7 @@ from itertools import pairwise
 _CALLING = "An error occurred while calling"
 # PySpark 4.0 fails to look up Delta's errors for its log: the error it raises then has Delta's as its context.
 _FROM_THE_JVM = re.compile(r"[^\n]*\.execute\.\n: [\w.]*AnalysisException: ([^\n]+)")
+_POSITION = re.compile(r"; line \d+ pos \d+;?$")
 
 
 def spark_error(error: Exception) -> str:
@@ -32,7 +33,8 @@ def refusal(error: Exception) -> str | None:
     for text in (str(error), str(error.__context__)):
         message = _FROM_THE_JVM.match(text)
         if message:
-            return message[1].split(" SQLSTATE")[0][:400].rstrip(".;")
+            # Where in the statement it is helps nobody: recon wrote the statement.
+            return _POSITION.sub("", message[1].split(" SQLSTATE")[0])[:400].rstrip(".;")
     return None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from recon.spark.connect import will_connect
 from recon.spark.jars import SPARK, TESTS, refuse_changed
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def start_jvm(settings: Mapping[str, str], log: Path | None = None) -> list[Path
     Raises:
         ConfigError: a jar differs from the one that was published; the JVM has ended.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ or _connects(settings):
+    if "PYSPARK_GATEWAY_PORT" in os.environ or will_connect(settings):
         return []
     from pyspark import SparkConf, SparkContext
 
@@ -54,22 +55,6 @@ def start_jvm(settings: Mapping[str, str], log: Path | None = None) -> list[Path
             raise
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
     return jars
-
-
-def _connects(settings: Mapping[str, str]) -> bool:
-    """Whether the session will be one of Spark Connect, which starts no JVM here and may have no classes for one."""
-    if "spark.remote" in settings or not os.environ.keys().isdisjoint(("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
-        return True
-    mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
-    return (mode if mode in ("classic", "connect") else _default_mode()) == "connect"
-
-
-def _default_mode() -> str:
-    try:
-        from pyspark.util import default_api_mode
-    except ImportError:  # Spark 3.5 connects only where it is told to
-        return "classic"
-    return default_api_mode()
 
 
 def _launch(conf: SparkConf, log: Path | None) -> Any:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recon.spark.connect import will_connect
 from recon.spark.jvm import start_jvm
 from recon.spark.packages import default_packages
 
@@ -45,14 +46,14 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
     builder = SparkSession.Builder().appName(f"recon {project.name}")
     if config.master:
         builder = builder.master(config.master)
-    settings = {
-        **DELTA_CONF,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": "false",
-    }
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    remote = will_connect(config.conf)  # a Connect server has extensions and jars of its own
+    if not remote:
+        settings |= {**DELTA_CONF, "spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
-        packages = config.packages or default_packages(kafka=kafka)
-        settings["spark.jars.packages"] = ",".join(packages)
+        if not remote:
+            packages = config.packages or default_packages(kafka=kafka)
+            settings["spark.jars.packages"] = ",".join(packages)
         # Spark 3.5 gives NULL for what cannot be cast or divided: a check of rows would pass there and fail on Spark 4.
         settings["spark.sql.ansi.enabled"] = "true"
     _silence_failed_queries()

@@ -13,6 +13,7 @@ from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store.base import ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
 from recon.model.wire.app_ids import parse_chain_id
+from recon.spark.delta_tables import create_table, is_delta_table
 from recon.spark.releases import from_arrow, to_arrow
 
 if TYPE_CHECKING:
@@ -58,12 +59,10 @@ class SparkStore(Store):
 
     @override
     def exists(self) -> bool:
-        from delta.tables import DeltaTable
-
         spark = self._spark()
         if self._table_name:
             return bool(spark.catalog.tableExists(self._table_name))
-        return bool(DeltaTable.isDeltaTable(spark, self._path or ""))
+        return is_delta_table(spark, self._path or "")
 
     def _ready(self) -> bool:
         if not self.exists():
@@ -73,17 +72,19 @@ class SparkStore(Store):
         return True
 
     def _create(self) -> None:
-        from delta.tables import DeltaTable
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        builder = DeltaTable.createIfNotExists(self._spark()).addColumns(from_arrow_schema(self.schema))
-        builder = builder.tableName(self._table_name) if self._table_name else builder.location(self._path or "")
-        builder.partitionedBy("date").comment(self._description()).execute()
+        create_table(
+            self._spark(),
+            from_arrow_schema(self.schema),
+            name=self._table_name,
+            location=self._path or "",
+            partition_by="date",
+            comment=self._description(),
+        )
 
     @override
     def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
         from pyspark.sql.pandas.types import from_arrow_schema
 
         spark = self._spark()
@@ -107,7 +108,7 @@ class SparkStore(Store):
             # Delta skips a write whose txn it already has, without an error: make sure that ours was made.
             if chain and self.length(chain) != after + rows.num_rows:
                 raise ChainMoved(chain)
-        except (PySparkException, Py4JError) as error:
+        except _errors_of_spark() as error:
             if "ConcurrentTransaction" in str(error):
                 raise ChainMoved(chain) from error
             raise LedgerError(
@@ -181,3 +182,14 @@ class SparkStore(Store):
     def remove(self, predicate: str) -> None:
         if self._ready():
             self._spark().sql(f"DELETE FROM {self._relation} WHERE {predicate}")
+
+
+def _errors_of_spark() -> tuple[type[Exception], ...]:
+    """What Spark raises, and the JVM gateway, which pyspark-client does not have."""
+    from pyspark.errors import PySparkException
+
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:
+        return (PySparkException,)
+    return PySparkException, Py4JError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from recon.errors import RefusedError
 from recon.evidence import delta_log
@@ -20,12 +20,13 @@ from recon.recovery.repair.missing import OWNER, with_owner
 from recon.recovery.repair.plan import PlannedRange
 from recon.sinks.delta.append import refusing_other_writers
 from recon.sinks.delta.commit import committing_with
-from recon.spark.columns import quoted
+from recon.spark.columns import literal, quoted
+from recon.spark.delta_tables import Clause, Merge
 from recon.spark.lazy import F
 from recon.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _KEYS = ("_recon_topic", "_recon_partition", "_recon_offset")
 _ROW = "_recon_row"
@@ -84,24 +85,24 @@ def remove(spark: SparkSession, storage: Storage, rows: DoubledRows, stamp: Reco
     Raises:
         RefusedError: another writer took the number, or changed the table at the same moment; nothing was changed.
     """
-    from delta.tables import DeltaTable
-
     before = delta_log.latest_version(storage)
     nothing = [F.lit(None).cast(rows.frame.schema[key].dataType).alias(key) for key in _KEYS]
     to_delete = rows.frame.select(*_KEYS, F.lit(None).cast(rows.frame.schema[_ROW].dataType).alias(_ROW))
     source = to_delete.unionByName(rows.frame.select(*nothing, _ROW))
     pairs = zip(SOURCE_COLUMNS, _KEYS, strict=True)
-    topic, partition, offset = (F.col(f"t.{name}") == F.col(f"s.{key}") for name, key in pairs)
+    same = [f"t.{name} = s.{key}" for name, key in pairs]
     bounds = rows.frame.agg(F.min(_KEYS[2]), F.max(_KEYS[2])).collect()[0]
-    near = F.col(f"t.{SOURCE_COLUMNS[2]}").between(bounds[0], bounds[1])
+    near = f"t.{SOURCE_COLUMNS[2]} BETWEEN {literal(bounds[0])} AND {literal(bounds[1])}"
     columns = [field.name for field in rows.frame.schema[_ROW].dataType]  # type: ignore[attr-defined]
-    values = {quoted(name): F.col(f"s.{_ROW}.{quoted(name)}") for name in columns}
-    merge = (
-        DeltaTable.forPath(spark, storage.uri)
-        .alias("t")
-        .merge(source.alias("s"), topic & partition & offset & near)
-        .whenMatchedDelete()
-        .whenNotMatchedInsert(F.col(f"s.{_ROW}").isNotNull(), values=cast("dict[str, str | Column]", values))
+    values = {quoted(name): f"s.{_ROW}.{quoted(name)}" for name in columns}
+    merge = Merge(
+        target=storage.uri,
+        source=source,
+        on=" AND ".join([*same, near]),
+        clauses=[
+            Clause(matched=True),
+            Clause(matched=False, condition=f"s.{_ROW} IS NOT NULL", values=values),
+        ],
     )
     metadata, app, number = dump_stamp(stamp), app_id(stamp.pipeline, stamp.sink), stamp.number or 0
     with committing_with(spark, metadata, app, number), refusing_other_writers(storage.uri, stamp):

@@ -204,7 +204,7 @@ class RepairRows(WholeBatch):
                 rows = with_source(call(self._transform, rows, next((one.batch_id for one in self._ranges), None) or 0))
             self._made = self._stamped(self._chosen(rows), batch).persist()
         # What is read from the cache does not pass the records: they are counted by a job of their own.
-        read = Counter(rows_in_ranges(with_source(self.frame), batch.ranges), KAFKA_COLUMNS)
+        read = Counter(rows_in_ranges(with_source(self.frame), batch.ranges), KAFKA_COLUMNS, same_again=True)
         self._records = read.frame.count()
         if self._split is not None and self._routing is not None:
             split = rows_in_ranges(self._split, batch.ranges)

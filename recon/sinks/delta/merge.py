@@ -79,22 +79,18 @@ class DeltaMerge(DeltaAppend):
             reduced.unpersist()
 
     def _merge(self, rows: MergeRows, reduced: DataFrame, counts: ReducedCounts, stamp: ReconStamp) -> None:
-        from delta.tables import DeltaTable
         from pyspark.errors import ParseException
 
         spark = reduced.sparkSession
-        table = DeltaTable.forPath(spark, self.target)
-        rows.require_target(table.toDF(), self.target)
+        table = spark.read.format("delta").load(self.target)
+        rows.require_target(table, self.target)
         try:
-            merging = (history if self.sink.scd2 else newest)(rows, table, reduced, counts)
+            merge = (history if self.sink.scd2 else newest)(rows, table, reduced, counts, self.target)
+            commit = committing_with(spark, dump_stamp(stamp), *self._txn(stamp), query_id=stamp.query_id)
+            with refusing_other_writers(self.target, stamp), commit:
+                merge.execute()
         except ParseException as error:
             raise SinkError(f"{rows.name}: a condition of the sink is no SQL: {without_sqlstate(error)}") from error
-        if self.sink.evolve_schema:
-            merging = merging.withSchemaEvolution()
-        try:
-            commit = committing_with(spark, dump_stamp(stamp), *self._txn(stamp))
-            with refusing_other_writers(self.target, stamp), commit:
-                merging.execute()
         except Exception as error:
             reason = refusal(error)
             if reason is None:

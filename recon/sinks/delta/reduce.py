@@ -11,6 +11,7 @@ from recon.errors import SinkError
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import DeltaMergeSink
 from recon.spark.columns import quoted
+from recon.spark.connect import analysed
 from recon.spark.errors import without_sqlstate
 from recon.spark.lazy import F
 
@@ -166,7 +167,7 @@ class MergeRows:
             reduced = grouped.select(
                 *(F.col(f"{ROW}.{quoted(column)}").alias(column) for column in self.frame.columns), ROWS
             )
-            return reduced.alias("s").withColumn(DELETED, self._deleted())
+            return analysed(reduced.alias("s").withColumn(DELETED, self._deleted()))
         except AnalysisException as error:
             raise SinkError(
                 f"{self.name}: order_by or delete_when cannot be evaluated on its rows: {without_sqlstate(error)}; "

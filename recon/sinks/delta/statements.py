@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recon.sinks.delta.reduce import DELETED, ROW, ROWS, MergeRows, ReducedCounts
-from recon.spark.columns import quoted
+from recon.spark.columns import literal, quoted
+from recon.spark.delta_tables import Clause, Merge
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 # Columns of a version: its begin, its end in the table, its end now, whether it is new, whether the table has it.
 _AT, _END, _UNTIL, _NEW, _OLD = "_recon_at", "_recon_end", "_recon_until", "_recon_new", "_recon_old"
 MOST_VALUES = 1000  # values of a prune column that are listed one by one; of more, the range
 
 
-def newest(rows: MergeRows, table: Any, reduced: DataFrame, counts: ReducedCounts) -> Any:
+def newest(rows: MergeRows, table: DataFrame, reduced: DataFrame, counts: ReducedCounts, target: str) -> Merge:
     """The MERGE that keeps one row per key."""
-    sink, pruned = rows.sink, _pruned(rows, reduced, counts)
-    deleted, newer = _of("s", DELETED), F.lit(True)
+    sink, deleted = rows.sink, _of("s", DELETED)
+    newer = "true"
     if sink.newer_wins is not None:
         column = rows.column(sink.newer_wins)
-        newer = (_of("s", column) > _of("t", column)) | _of("t", column).isNull()
-    update, insert = newer & ~deleted, ~deleted
+        newer = f"({_of('s', column)} > {_of('t', column)} OR {_of('t', column)} IS NULL)"
+    update, insert = f"{newer} AND NOT {deleted}", f"NOT {deleted}"
     if sink.update_when is not None:
-        update = update & F.expr(sink.update_when)
+        update = f"{update} AND {_condition(sink.update_when)}"
     if sink.insert_when is not None:
-        insert = insert & F.expr(sink.insert_when)
+        insert = f"{insert} AND {_condition(sink.insert_when)}"
     values = {quoted(column): _of("s", column) for column in rows.frame.columns}
-    merging = table.alias("t").merge(reduced.drop(ROWS).alias("s"), _matches(rows, pruned))
-    if sink.delete_when is not None:
-        merging = merging.whenMatchedDelete(deleted & newer)
-    return merging.whenMatchedUpdate(update, values).whenNotMatchedInsert(insert, values)
+    clauses = [Clause(matched=True, condition=f"{deleted} AND {newer}")] if sink.delete_when is not None else []
+    clauses.append(Clause(matched=True, condition=update, values=values))
+    clauses.append(Clause(matched=False, condition=insert, values=values))
+    return Merge(
+        target=target,
+        source=reduced.drop(ROWS),
+        on=_matches(rows, _pruned(rows, reduced, counts)),
+        clauses=clauses,
+        evolve_schema=sink.evolve_schema,
+    )
 
 
-def history(rows: MergeRows, table: Any, reduced: DataFrame, counts: ReducedCounts) -> Any:
+def history(rows: MergeRows, table: DataFrame, reduced: DataFrame, counts: ReducedCounts, target: str) -> Merge:
     """The MERGE that keeps every version of a key, whatever order they come in.
 
     The versions of the micro-batch's keys that the table has, and the new ones, are sorted by time; each is valid until
@@ -50,8 +56,7 @@ def history(rows: MergeRows, table: Any, reduced: DataFrame, counts: ReducedCoun
     effective = F.col(quoted(rows.column(scd2.effective)))
     touched = reduced.select(*keys).distinct()
     old = (
-        table.toDF()
-        .alias("t")
+        table.alias("t")
         .filter(pruned)
         .join(touched, rows.keys, "left_semi")
         .select(*keys, F.col(quoted(scd2.valid_from)).alias(_AT), F.col(quoted(scd2.valid_to)).alias(_END))
@@ -84,40 +89,51 @@ def history(rows: MergeRows, table: Any, reduced: DataFrame, counts: ReducedCoun
         is_new.alias(_NEW),
         deleted.alias(DELETED),
     )
-    until = {quoted(scd2.valid_to): _of("s", _UNTIL), quoted(scd2.is_current): _of("s", _UNTIL).isNull()}
+    until = {quoted(scd2.valid_to): _of("s", _UNTIL), quoted(scd2.is_current): f"{_of('s', _UNTIL)} IS NULL"}
     row = {quoted(column): _of("s", column) for column in rows.frame.columns}
     version = row | {quoted(scd2.valid_from): _of("s", _AT)} | until
-    matches = _matches(rows, pruned) & (_of("t", scd2.valid_from) == _of("s", _AT))
-    merging = table.alias("t").merge(source.alias("s"), matches)
-    return (
-        merging.whenMatchedDelete(_of("s", DELETED))
-        .whenMatchedUpdate(_of("s", _NEW), version)
-        .whenMatchedUpdate(~_of("s", _NEW), until)
-        .whenNotMatchedInsert(_of("s", _NEW) & ~_of("s", DELETED), version)
+    return Merge(
+        target=target,
+        source=source,
+        on=f"{_matches(rows, pruned)} AND {_of('t', scd2.valid_from)} = {_of('s', _AT)}",
+        clauses=[
+            Clause(matched=True, condition=_of("s", DELETED)),
+            Clause(matched=True, condition=_of("s", _NEW), values=version),
+            Clause(matched=True, condition=f"NOT {_of('s', _NEW)}", values=until),
+            Clause(matched=False, condition=f"{_of('s', _NEW)} AND NOT {_of('s', DELETED)}", values=version),
+        ],
+        evolve_schema=rows.sink.evolve_schema,
     )
 
 
-def _matches(rows: MergeRows, pruned: Column) -> Column:
-    pairs = [_of("t", key) == _of("s", key) for key in rows.keys]
-    return reduce(lambda a, b: a & b, pairs) & pruned
+def _matches(rows: MergeRows, pruned: str) -> str:
+    return " AND ".join([*(f"{_of('t', key)} = {_of('s', key)}" for key in rows.keys), pruned])
 
 
-def _pruned(rows: MergeRows, reduced: DataFrame, counts: ReducedCounts) -> Column:
+def _pruned(rows: MergeRows, reduced: DataFrame, counts: ReducedCounts) -> str:
     """A condition on the target alone: its rows may have no other values than the micro-batch's rows.
 
     A NULL there (a tombstone may carry nothing but its key) does not say which value the old row has: then that column
     does not prune.
     """
-    condition = F.lit(True)
+    conditions = []
     known = [column for column in rows.pruning if not counts.extents[column][2]]
     some = reduced.select(*map(quoted, known)).distinct().limit(MOST_VALUES + 1).collect() if known else []
     for i, column in enumerate(known):
         target, (least, greatest, _) = _of("t", column), counts.extents[column]
-        few = len(some) <= MOST_VALUES
-        values = sorted({row[i] for row in some})
-        condition = condition & (target.isin(values) if few else target.between(least, greatest))
-    return condition
+        if len(some) <= MOST_VALUES:
+            values = ", ".join(map(literal, sorted({row[i] for row in some})))
+            conditions.append(f"{target} IN ({values})")
+        else:
+            conditions.append(f"{target} BETWEEN {literal(least)} AND {literal(greatest)}")
+    return " AND ".join(conditions) or "true"
 
 
-def _of(side: str, column: str) -> Column:
-    return F.col(f"{side}.{quoted(column)}")
+def _condition(sql: str) -> str:
+    """A condition of recon.yml as a part of a larger one, even where it ends with a comment; raises ParseException."""
+    F.expr(sql)  # without a JVM gateway it is parsed with the statement
+    return f"({sql}\n)"
+
+
+def _of(side: str, column: str) -> str:
+    return f"{side}.{quoted(column)}"

@@ -12,6 +12,7 @@ from recon.model import ReconStamp, SinkLog
 from recon.sinks import failpoints
 from recon.sinks.base import UnrecordedAppend
 from recon.sinks.path import PathSink
+from recon.spark.connect import analysed
 from recon.spark.errors import spark_error
 from recon.spark.observation import Counter
 
@@ -38,7 +39,7 @@ class FileAppend(UnrecordedAppend, PathSink):
         """All rows in the folder, those of failed attempts among them."""
         reader = spark.read.format(self.kind).options(**{"inferSchema": "true", **self._options})
         try:
-            return reader.load(self.target)
+            return analysed(reader.load(self.target))
         except Exception as error:
             raise EvidenceError(
                 f"the {self.kind} files of {self.target} cannot be read: {spark_error(error)}"
