@@ -214,8 +214,12 @@ def test_a_lost_checkpoint(layers: Layers) -> None:
     else:
         layers.run()
     run = layers.audit()
-    assert Code.OVERLAP in codes(run, "offset_continuity") + codes(run, "checkpoint_commits")
-    assert answer(run) == "not complete"
+    if layers.write == "recon":  # the sink is as it was, and the micro-batch that was refused is not finished
+        assert codes(run, "checkpoint_commits") == [Code.NEW_EPOCH, Code.INFLIGHT]
+        assert answer(run) == "complete"
+    else:
+        assert Code.OVERLAP in codes(run, "offset_continuity") + codes(run, "checkpoint_commits")
+        assert answer(run) == "not complete"
 
 
 def test_a_checkpoint_of_another_source(spark: Any, tmp_path: Path) -> None:
@@ -228,5 +232,5 @@ def test_a_checkpoint_of_another_source(spark: Any, tmp_path: Path) -> None:
         .trigger(once=True)
         .start()
     )
-    with pytest.raises(StreamingQueryException, match="no position in a Delta table"):
+    with pytest.raises(StreamingQueryException, match="has no position in one"):
         query.awaitTermination(60)
