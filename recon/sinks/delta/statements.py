@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from recon.sinks.delta.reduce import DELETED, ROW, ROWS, MergeRows, ReducedCounts
+from recon.sinks.reduce import DELETED, ROW, ROWS, MergeRows, ReducedCounts
 from recon.spark.columns import quoted
 from recon.spark.lazy import F
 
