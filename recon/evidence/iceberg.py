@@ -203,7 +203,7 @@ def read(name: str, table: Table | None, *, files: bool = False) -> DeltaWitness
         exists=True,
         first_retained=versions[-1] if versions else None,
         last=versions[0] if versions else None,
-        commits={commit.version: commit for commit in _commits(snapshots)},
+        commits={commit.version: commit for commit in commits(table)},
         log_retention_days=_kept_days(table),
         table_id=str(table.metadata.table_uuid),
         line=frozenset(versions),
@@ -214,11 +214,16 @@ def read(name: str, table: Table | None, *, files: bool = False) -> DeltaWitness
     return replace(witness, files=_live_files(table)) if files else witness
 
 
-def _commits(snapshots: Sequence[Snapshot]) -> Iterator[DeltaCommit]:
-    """The commits, newest first. A MERGE of recon's is two snapshots: one with the rows, and its child with the stamp.
+def commits(table: Table) -> Iterator[DeltaCommit]:
+    """The snapshots of the table's line as commits, newest first.
 
-    Those from before the table had sequence numbers are left out: there was no recon then.
+    A MERGE of recon's is two snapshots: one with the rows, and its child with the stamp. Snapshots from before the
+    table had sequence numbers are left out: there was no recon then.
+
+    Raises:
+        EvidenceError: a snapshot's summary is torn.
     """
+    snapshots = list(line(table))
     rows_of: dict[int, int] = {}  # the snapshot with the stamp, by that with the rows
     for snapshot, parent in zip_longest(snapshots, snapshots[1:]):
         if not number_of(snapshot) or snapshot.snapshot_id in rows_of:
@@ -312,16 +317,15 @@ def stamped(name: str, table: Table | None, *, after: int | None = None, since: 
     Raises:
         EvidenceError: a snapshot's summary is torn.
     """
-    commits = read(name, table).commits
-    own = (commits[version] for version in sorted(commits) if after is None or version > after)
+    own = [] if table is None else [commit for commit in commits(table) if after is None or commit.version > after]
     if after is None and since is not None:
-        own = (commit for commit in own if commit.timestamp >= since)
+        own = [commit for commit in own if commit.timestamp >= since]
     return SinkLog(
         location=name,
         exists=table is not None,
         commits=tuple(
             SinkCommit(version=commit.version, stamp=commit.stamp, rows=commit.rows_taken, at=commit.timestamp)
-            for commit in own
+            for commit in reversed(own)
             if commit.stamp is not None
         ),
     )

@@ -18,6 +18,7 @@ from recon.sinks import failpoints
 from recon.sinks.iceberg.append import IcebergAppend
 from recon.sinks.iceberg.merge import IcebergMerge
 from recon.testing import micro_batch
+from tests.support.drivers import ICEBERG
 from tests.support.iceberg import Lake, add_to, lake_of_postgres, spark_conf
 from tests.support.messages import raises
 from tests.support.postgres import LocalPostgres
@@ -28,6 +29,8 @@ SCHEMA = "id int, amount int"
 
 @pytest.fixture
 def iceberg(spark: SparkSession, postgres: LocalPostgres, tmp_path: Path) -> Iterator[Lake]:
+    if not ICEBERG:
+        pytest.skip("Iceberg has no build for this Spark")
     lake = lake_of_postgres(f"lake_{uuid.uuid4().hex[:8]}", tmp_path, postgres)
     add_to(spark, spark_conf(lake, postgres))
     yield lake

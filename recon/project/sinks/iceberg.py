@@ -51,7 +51,7 @@ class IcebergSink(Sink):
             label="exactly-once",
             how="the write is staged on a branch; one commit makes it current and sets the number of the write, where "
             "the table is still as it was read",
-            needs="a catalog that pyiceberg and Spark both reach, and a table of format version 2 or later",
+            needs="a catalog that pyiceberg and Spark both reach, and a table of format version 2",
         )
 
 

@@ -73,8 +73,11 @@ class IcebergAppend(BatchSink):
                 # Spark keeps tables in memory, and would not know the branch.
                 frame.sparkSession.catalog.refreshTable(self._sql_name)
                 newest = self._stage(frame, branch, stamp)
-            except Exception as error:
-                raise self._why_not(error, stamp) from error
+            except SinkError:
+                raise
+            except Exception as error:  # of Spark's, Iceberg's or Py4J's classes
+                self._explain(error, stamp)
+                raise
             self.failpoint(failpoints.BRANCH_WRITTEN, stamp)
             if published(self.source, branch, newest, stamp):
                 self.failpoint(failpoints.PUBLISHED, stamp)
@@ -84,20 +87,17 @@ class IcebergAppend(BatchSink):
             "nothing of it was published: let fewer programs write to the table, or give them another one"
         )
 
-    def _why_not(self, error: Exception, stamp: ReconStamp) -> Exception:
-        """The error to raise where Spark could not write to the branch: another driver may have removed it."""
-        if isinstance(error, SinkError):
-            return error
+    def _explain(self, error: Exception, stamp: ReconStamp) -> None:
+        """Raises a SinkError where it is known why Spark could not write to the branch."""
         table = self.source.find()
         if table is not None:
-            require_number(table, stamp)
+            require_number(table, stamp)  # another driver's commit has removed the branch
         if "branch (does not exist)" in str(error):
-            return SinkError(
+            raise SinkError(
                 f"{stamp.label}: Spark does not see the branch that pyiceberg made in {self.sink.target}: let "
                 f"`catalog` of the sink and spark.sql.catalog.{self.source.catalog_name} of the session name one "
                 "catalog; nothing of it was written"
-            )
-        return error
+            ) from error
 
     def _branch(self, branch: Branch) -> str:
         return f"{self._sql_name}.{quoted(f'branch_{branch.name}')}"
@@ -162,7 +162,7 @@ class IcebergAppend(BatchSink):
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
         table = self._found()
-        for commit in iceberg.read(self.sink.target, table).commits.values():
+        for commit in iceberg.commits(table):
             if commit.stamp is not None and _same(commit.stamp, stamp) and commit.stamp.number == stamp.number:
                 return self._landed(commit)
         require_number(table, stamp)
@@ -176,13 +176,13 @@ class IcebergAppend(BatchSink):
         table = self.source.find()
         if version is None or table is None:
             return None
-        witness = iceberg.read(self.sink.target, table)
-        for snapshot in table.metadata.snapshots:  # also those that a rollback left behind: a restart writes none again
-            if iceberg.number_of(snapshot) == version:
-                commit = witness.commits.get(version) or iceberg.commit_of(snapshot)
+        left_behind = (iceberg.commit_of(snapshot) for snapshot in table.metadata.snapshots)  # by a rollback
+        for commit in (*iceberg.commits(table), *left_behind):
+            if commit.version == version:
                 return self._landed(commit) if commit.stamp is not None and _same(commit.stamp, stamp) else None
+        # The snapshot is expired; the sink's number is still known, so it was there.
         known = iceberg.newest_number(table, stamp.pipeline, stamp.sink) > 0
-        return Landed(version=version) if known and version <= (witness.highest or 0) else None
+        return Landed(version=version) if known and version <= iceberg.highest_number(table) else None
 
     def _landed(self, commit: DeltaCommit) -> Landed:
         given = None if commit.stamp is None else commit.stamp.given
@@ -197,7 +197,7 @@ class IcebergAppend(BatchSink):
     @override
     def added_since(self, at: datetime, *, apart_from: str) -> DeltaCommit | None:
         table = self.source.find()
-        later = [] if table is None else iceberg.read(self.sink.target, table).commits.values()
+        later = [] if table is None else iceberg.commits(table)
         strangers = [c for c in later if c.timestamp >= at and c.stamp is None and c.adds_rows]
         return min(strangers, key=lambda commit: commit.version, default=None)
 
