@@ -125,7 +125,8 @@ def _since(
     since: int, rows: int, version: int, witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness
 ) -> TableRows | None:
     """The comparison that starts from `rows` rows at version `since`; None where the log shows all commits since."""
-    if version <= since + 1:
+    # The next number of a Delta log follows from the one before; an Iceberg table may begin anew with any.
+    if version <= since + (1 if delta.line is None else 0):
         return None
     held, written = _rows_before(delta, version), _written(ledger, since, version)
     unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
@@ -159,7 +160,8 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
     if isinstance(delta.files, Unavailable):
         return delta.files.reason
     if delta.files.rows is None:
-        return f"there are no statistics in {delta.files.without_statistics:,} of {delta.files.files:,} data files"
+        without, files = delta.files.without_statistics, delta.files.files
+        return f"the statistics of {without:,} of {files:,} data files do not say how many rows are left"
     rows = delta.files.rows
     for commit in delta.commits.values():
         if commit.version >= version:

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from recon.checks.evidence.iceberg_history import IcebergHistory
 from recon.errors import ConfigError, EvidenceError, RefusedError, SinkError
 from recon.evidence import iceberg
 from recon.evidence.iceberg import IcebergTable
-from recon.model import Code, CommitRows, ReconStamp, Verdict, dump_stamp, offsets_text
+from recon.model import Code, CommitRows, KnownTable, PreviousAudit, ReconStamp, Verdict, dump_stamp, offsets_text
 from recon.model.wire.iceberg import MERGED, STAMP, number_property
 from recon.project import IcebergSink
 from recon.sinks.iceberg.append import IcebergAppend
@@ -224,6 +226,38 @@ def test_rows_that_were_deleted_before_snapshots_expired_are_missed(orders: Orde
     verdict = orders.judge(*written, later)
     assert codes(verdict) >= {"MUTATED", "GAP", "ATTESTED_ONLY"}
     assert [f.rows for f in verdict.findings if f.code is Code.GAP] == [5]
+
+
+def test_a_table_that_was_replaced_after_an_audit(orders: Orders, written: Sequence[Entry]) -> None:
+    """CREATE OR REPLACE TABLE keeps the table's id and its old snapshots, and begins a new line."""
+    table, before = orders.table(), orders.witness()
+    known = KnownTable(table_id=before.table_id, version=3, read_at=datetime.now(UTC), counted=(3, 30))
+    previous = PreviousAudit(generated_at=datetime.now(UTC), tables={SINK: known})
+    assert codes(orders.judge(*written, previous=previous)) == set()
+    table.catalog.commit_table(table, (), (RemoveSnapshotRefUpdate.model_validate({"ref-name": "main"}),))
+    later = at(Entry(3, (30, 40)), orders.write(Entry(3, (30, 40))))
+    assert orders.table().metadata.table_uuid == table.metadata.table_uuid
+    assert (orders.witness().whole, list(orders.witness().commits)) == (True, [4])
+    verdict = orders.judge(*written, later)
+    assert codes(verdict) >= {"MUTATED", "GAP"}
+    # So it is where the audit goes on behind the micro-batches that were proved.
+    of_period = ledger(written[2], later, anchors=1, complete=False)
+    verdict = IcebergHistory().judge(witnesses(of_period, delta=orders.witness(), previous=previous))
+    assert codes(verdict) >= {"MUTATED", "GAP"}
+    assert [f.rows for f in verdict.findings if f.code is Code.GAP] == [30]
+
+
+def test_rows_of_a_merge_on_read_table_are_not_counted(orders: Orders, written: Sequence[Entry]) -> None:
+    """The summary of a snapshot that only adds delete files, as Spark writes it."""
+    counts = {"added-delete-files": "1", "added-position-deletes": "4", "total-records": "30"}
+    snapshot = orders.table().current_snapshot()
+    assert snapshot is not None
+    summary = Summary(Operation.OVERWRITE, **counts)
+    commit = iceberg.commit_of(snapshot.model_copy(update={"summary": summary}))
+    assert (commit.files_removed, commit.rows_removed, commit.left_nothing, commit.stamp) == (1, 4, False, None)
+    torn = Summary(Operation.OVERWRITE, **{"added-records": "many"})
+    with raises(EvidenceError):
+        iceberg.commit_of(snapshot.model_copy(update={"summary": torn, "snapshot_id": 1}))
 
 
 def test_a_data_file_that_is_gone(orders: Orders, written: Sequence[Entry]) -> None:
