@@ -344,7 +344,8 @@ class _Witnesses:
         if self._is_undone(sink, entry):
             return (
                 "skip",
-                f"skips it, though a RESTORE undid it{version}: audit, then read it again with `recon repair`",
+                f"skips it, though a RESTORE or a rollback undid it{version}: audit, then read it again with "
+                "`recon repair`",
             )
         if restored:
             return "restore", f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
@@ -386,7 +387,10 @@ class _Witnesses:
         last = entries[-1]
         rows = f"{_rows(last)}{_version(last)}"
         if self._is_undone(sink, last):
-            return "skip", f"had {rows}, and a RESTORE undid it: audit, then read it again with `recon repair`"
+            return (
+                "skip",
+                f"had {rows}, and a RESTORE or a rollback undid it: audit, then read it again with `recon repair`",
+            )
         if self.landed(sink, last) is None:
             place = self.project.location(sink)
             return "write again", f"had {rows}, and {place} no longer has them: run `recon audit`"
