@@ -64,6 +64,9 @@ class IcebergLake(Lake):
         self.spark.catalog.refreshTable(self.of.target)
         self.spark.sql(statement.format(table=self.of.target))
 
+    def call(self, procedure: str) -> None:
+        self.spark.sql(f"CALL {self.of.name}.system.{procedure}")
+
     def roll_back(self, version: int) -> None:
         table = self.of.table()
         target = next(s for s in table.metadata.snapshots if s.sequence_number == version)
@@ -94,7 +97,9 @@ def make(
 
 
 def test_a_stream_and_what_others_do_to_its_table(make: Make) -> None:
-    lake = make()
+    after_each = [{"unique": {"arguments": {"column": "_source_offset"}}}]
+    tests = [*CHECKS, {"not_null": {"arguments": {"column": "value"}}}]
+    lake = make(sink={"post_batch": after_each, "data_tests": tests})
     lake.produce(20)
     lake.run(per_trigger=10)
     versions = [entry.sink_version for entry in lake.entries()]
@@ -122,8 +127,15 @@ def test_a_stream_and_what_others_do_to_its_table(make: Make) -> None:
     assert (0, 10, 20) in ranges(findings(run, "GAP"))
     lake.roll_back(3)
 
-    lake.sql("CALL {table}".replace("{table}", f"{lake.of.name}.system.rewrite_data_files('sales.orders')"))
-    assert complete(run := lake.looked_at()), told(run)
+    lake.call("rewrite_data_files('sales.orders')")
+    assert complete(run := lake.audit()), told(run)
+    lake.call("expire_snapshots(table => 'sales.orders', older_than => TIMESTAMP '2100-01-01 00:00:00')")
+    run = lake.looked_at(full=True)
+    assert (failing(run), len(lake.of.table().metadata.snapshots)) == (set(), 1), told(run)
+    assert findings(run, "ATTESTED_ONLY"), told(run)
+    lake.produce(5)
+    lake.run()
+    assert complete(run := lake.audit()), told(run)
 
 
 def test_a_crash_before_the_entry_and_a_ledger_that_is_gone(make: Make) -> None:
