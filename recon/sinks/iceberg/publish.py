@@ -120,8 +120,8 @@ def published(source: IcebergTable, branch: Branch, newest: Snapshot, stamp: Rec
         if any(snapshot.snapshot_id == newest.snapshot_id for snapshot in line(table)):
             return True  # an answer that got lost
         number = require_number(table, stamp)
-        main = table.metadata.refs[MAIN]
-        if main.snapshot_id != branch.base or branch.name not in table.metadata.refs:
+        main = table.metadata.refs.get(MAIN)
+        if main is None or main.snapshot_id != branch.base or branch.name not in table.metadata.refs:
             return False
         leftover = [name for name in table.metadata.refs if name.startswith(branch_prefix(stamp.pipeline, stamp.sink))]
         requirements = (
