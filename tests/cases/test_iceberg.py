@@ -97,8 +97,8 @@ def make(
 
 
 def test_a_stream_and_what_others_do_to_its_table(make: Make) -> None:
-    after_each = [{"unique": {"arguments": {"column": "_source_offset"}}}]
-    tests = [*CHECKS, {"not_null": {"arguments": {"column": "value"}}}]
+    after_each = [{"unique": {"arguments": {"column_name": "_source_offset"}}}]
+    tests = [*CHECKS, {"not_null": {"arguments": {"column_name": "value"}}}]
     lake = make(sink={"post_batch": after_each, "data_tests": tests})
     lake.produce(20)
     lake.run(per_trigger=10)
