@@ -14,7 +14,7 @@ from recon.errors import ReconError
 from recon.local.jars import retrieve
 from recon.local.spark import fetch_packages
 from recon.spark.jars import BROKER, SPARK, TESTS, Jar, digest, read_list
-from tests.support.drivers import JDBC_DRIVERS
+from tests.support.drivers import ICEBERG, JDBC_DRIVERS
 
 LIST = Path(__file__).parents[1] / "recon" / "spark" / "jars.txt"
 HEADER = """\
@@ -64,7 +64,7 @@ def main() -> None:
             broker = Path(scratch) / "broker"
             retrieve(broker)
             found = [*jars(broker.iterdir(), BROKER, Path.home() / ".ivy2" / "cache")]
-        files = fetch_packages(JDBC_DRIVERS)
+        files = fetch_packages([*JDBC_DRIVERS, *ICEBERG])
         found += jars(files, SPARK, files[0].parent.parent / "cache")
         LIST.write_text(listing(found, read_list(LIST.read_text(encoding="utf-8"))), encoding="utf-8")
     except ReconError as error:

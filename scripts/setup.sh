@@ -71,7 +71,7 @@ setup_python() {
       fail "the packages were not installed with RECON_REQUIRE_HASHES=1; if a hash differs, the index gives another file than PyPI's: use PyPI, or ask who runs the index"
     .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
   else
-    .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[alerts,dev,docs,gx,heads,odcs,openlineage,otel,pdf,postgres,prometheus,mysql,sqlserver]'
+    .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[alerts,dev,docs,gx,heads,iceberg,odcs,openlineage,otel,pdf,postgres,prometheus,mysql,sqlserver]'
   fi
   printf '%s\n' "$want" >"$stamp"
 }

@@ -6,7 +6,7 @@ from recon.errors import ReconError
 from recon.local.jars import kafka_jars
 from recon.local.spark import fetch_packages
 from recon.spark.jars import BROKER, SPARK, TESTS, refuse_others
-from tests.support.drivers import JDBC_DRIVERS
+from tests.support.drivers import ICEBERG, JDBC_DRIVERS
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     try:
         # The folder may be from before there was a list.
         refuse_others(list(kafka_jars().iterdir()), [BROKER])
-        refuse_others(fetch_packages(JDBC_DRIVERS), [SPARK, TESTS])
+        refuse_others(fetch_packages([*JDBC_DRIVERS, *ICEBERG]), [SPARK, TESTS])
     except ReconError as error:
         sys.exit(f"setup: {error}")
 

@@ -159,11 +159,11 @@ def _or_skip(find: Callable[[], Path]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One real session for the whole run, with Delta, the Kafka connector and the JDBC drivers."""
     from recon.local.spark import spark_session
-    from tests.support.drivers import JDBC_DRIVERS
+    from tests.support.drivers import ICEBERG, JDBC_DRIVERS
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.driver.memory": "2g"}
-    session = spark_session("recon-tests", extra_packages=JDBC_DRIVERS, conf=conf)
+    session = spark_session("recon-tests", extra_packages=(*JDBC_DRIVERS, *ICEBERG), conf=conf)
     gc.collect()
     gc.freeze()  # the modules and the collected tests: later collections need not look at them
     yield session

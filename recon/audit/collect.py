@@ -493,10 +493,10 @@ class _Reader:
         return {sink: replace(of_sink, recorded=ledger.numbers(name, sink)) for sink, of_sink in slices.items()}
 
     def delta(self, slices: Slices, *, files: bool) -> Mapping[str, DeltaWitness]:
-        """The logs of the sinks that are Delta tables; with `files`, what their data files are."""
-        return {s.name: self._delta_log(s, slices.get(s.name), files) for s in self._sinks if s.is_delta}
+        """The logs of the sinks that are Delta or Iceberg tables; with `files`, what their data files are."""
+        return {s.name: self._history(s, slices.get(s.name), files) for s in self._sinks if s.has_history}
 
-    def _delta_log(self, sink: Sink, of_sink: LedgerSlice | None, files: bool) -> DeltaWitness:
+    def _history(self, sink: Sink, of_sink: LedgerSlice | None, files: bool) -> DeltaWitness:
         first = None
         if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. The version of a release or of a
@@ -504,11 +504,11 @@ class _Reader:
             anchors = [i for i in range(of_sink.anchors) if of_sink.heads[i].is_micro_batch]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
-        return self.sources.delta_log(sink, first, files=files)
+        return self.sources.history(sink, first, files=files)
 
     def sink_logs(self, slices: Slices, begin: datetime | None) -> Mapping[str, SinkLog]:
-        """What sinks that are no Delta tables have recorded in the period, and in the day before it."""
-        return {s.name: self._sink_log(s, slices.get(s.name), begin) for s in self._sinks if not s.is_delta}
+        """What sinks that keep no history have recorded in the period, and in the day before it."""
+        return {s.name: self._sink_log(s, slices.get(s.name), begin) for s in self._sinks if not s.has_history}
 
     def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None) -> SinkLog:
         heads = [] if of_sink is None else of_sink.heads[of_sink.anchors :]

@@ -100,12 +100,16 @@ class Sources:
         table = self._located(self.project.table_location(source.delta))
         return source_table.read(table, ranges, passes)
 
-    def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
-        """The log of a sink that is a Delta table; with `files`, what its data files are."""
+    def history(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
+        """The log of a sink that is a Delta or an Iceberg table; with `files`, what its data files are."""
+        if not sink.is_delta:
+            return open_sink(self.project, self.pipeline.name, sink).history(from_version, files=files)
         return delta_log.read(self._table(sink), from_version=from_version, files=files)
 
     def commit_rows(self, sink: Sink, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
-        """The rows of the data files that versions of a Delta table added."""
+        """The rows of the data files that versions of a Delta or an Iceberg table added."""
+        if not sink.is_delta:
+            return open_sink(self.project, self.pipeline.name, sink).commit_rows(versions)
         names = self.pipeline.source_names(sink)
         return commit_rows.read(self._table(sink), versions, names) if names is not None else {}
 
@@ -210,8 +214,8 @@ class Sources:
 
         Of a sink that Spark itself writes, the rows between the offsets of `within`, or all.
 
-        `version` is the one of a Delta table that the other witnesses speak of; None for the newest. `others` are
-        versions in which other programs added rows. `lacking` is True where the store lacks data files of it: the rows
+        `version` is the one of a table with history that the other witnesses speak of; None for the newest. `others`
+        are versions in which other programs added rows. `lacking` is True where the store lacks data files: the rows
         of the files that are left are read.
         """
         from recon.evidence import sink_rows
@@ -233,8 +237,11 @@ class Sources:
                     files = self._files(sink, others)
                     rows = replace(rows, repeated=sink_rows.repeated(spark, location, files, names))
         else:
-            table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
-            rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)
+            writer = open_sink(self.project, self.pipeline.name, sink)
+            table = writer.rows_left(spark) if version is None else writer.rows_as_of(spark, version)
+            rows = sink_rows.read(spark, table, location=location, first_batch=first_batch, version=version)
+            if others:
+                rows = replace(rows, repeated=sink_rows.repeated(spark, location, None, table=table))
         place = quarantined.location(self.project, self.pipeline.name, sink)
         if place is None or not quarantined.exists(self._located(place)):
             return rows

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # "complete" needs one check of each group: hashes match, ranges join, commits exist, rows add up. Where the sink is no
-# Delta table, its own record takes the place of the Delta log.
+# Delta table, its own history or record takes the place of the Delta log.
 PROOF = (
     ("ledger_integrity",),
     ("offset_continuity",),
     ("checkpoint_commits",),
-    ("delta_history", "sink_commits"),
+    ("delta_history", "iceberg_history", "sink_commits"),
     ("source_rows",),
 )
 

@@ -64,6 +64,7 @@ REGISTRY: dict[str, str] = {
     "checkpoint_commits": "recon.checks.evidence.checkpoint_commits.check:CheckpointCommits",
     "sink_commits": "recon.checks.evidence.sink_commits:SinkCommits",
     "delta_history": "recon.checks.evidence.delta_history:DeltaHistory",
+    "iceberg_history": "recon.checks.evidence.iceberg_history:IcebergHistory",
     "ledger_integrity": "recon.checks.evidence.ledger_integrity:LedgerIntegrity",
     "source_rows": "recon.checks.evidence.source_rows.check:SourceRows",
     "atomicity": "recon.checks.evidence.atomicity:Atomicity",

@@ -60,7 +60,7 @@ def read(
 def _rows_of(storage: Storage, version: int, names: SourceNames) -> CommitRows | Unavailable:
     try:
         added = delta_log.added_files(storage, version)
-        return _counted(version, [source_columns(storage, path, action, names) for path, action in added.items()])
+        return counted(version, [source_columns(storage, path, action, names) for path, action in added.items()])
     except FileNotFoundError:
         return Unavailable("commit_rows", "data files are no longer in the store")
     except Exception as error:  # whatever a store or a damaged file raises: nothing was looked at
@@ -92,6 +92,17 @@ def source_columns(storage: Storage, path: str, action: Mapping[str, Any], names
     table = table.rename_columns([renamed[column] for column in table.column_names])
     for column in values.keys() - {*table.column_names}:
         table = table.append_column(column, pa.array([values[column]] * table.num_rows, pa.string()))
+    return _typed(table)
+
+
+def as_source_columns(file: Any) -> pa.Table:
+    """The source columns of an open Parquet file (pyarrow's ParquetFile) that has them by recon's names."""
+    if not {*SOURCE_COLUMNS} <= {*file.schema_arrow.names}:
+        raise EvidenceError(f"data files have no {', '.join(SOURCE_COLUMNS)}")
+    return _typed(file.read(columns=list(SOURCE_COLUMNS), use_threads=False))
+
+
+def _typed(table: pa.Table) -> pa.Table:
     if any(table.column(column).null_count for column in SOURCE_COLUMNS):
         raise EvidenceError("rows have no source offset")
     return table.select(list(SOURCE_COLUMNS)).cast(_types())
@@ -102,7 +113,7 @@ def _types() -> pa.Schema:
     return pa.schema(zip(SOURCE_COLUMNS, (topic, pa.int64(), pa.int64()), strict=True))
 
 
-def _counted(version: int, tables: Sequence[pa.Table]) -> CommitRows:
+def counted(version: int, tables: Sequence[pa.Table]) -> CommitRows:
     """Counts the rows of a commit, and the different offsets that they carry."""
     rows = pa.concat_tables([*tables, _types().empty_table()]).unify_dictionaries().combine_chunks()
     if not rows.num_rows:

@@ -132,7 +132,11 @@ def _named(rows: DataFrame, location: str, names: SourceNames) -> DataFrame:
 
 
 def repeated(
-    spark: SparkSession, location: str, names: Collection[str] | None, columns_named: SourceNames = OWN_NAMES
+    spark: SparkSession,
+    location: str,
+    names: Collection[str] | None,
+    columns_named: SourceNames = OWN_NAMES,
+    table: DataFrame | None = None,
 ) -> Sequence[RowGroup]:
     """Offsets of the rows in some data files that have more rows than one in the whole table.
 
@@ -141,9 +145,10 @@ def repeated(
 
     Args:
         spark: the session that reads.
-        location: the path or URI of a Delta table.
+        location: the path or URI of a Delta table; the name of another, whose rows are `table`.
         names: the names of its data files, without folder; None for all, as where one is no longer part of the table.
         columns_named: its columns with the source of each row.
+        table: the rows of a table that is no Delta table.
 
     Returns:
         A group, its `batch_id` 0, per topic partition and number of rows that such offsets have each; none where rows
@@ -153,17 +158,17 @@ def repeated(
         EvidenceError: the table is missing or cannot be read.
     """
     try:
-        whole = _open(spark, location, None)
+        whole = _open(spark, location if table is None else table, None)
         if not set(whole.columns).issuperset(columns_named.renamed):
             return ()
-        rows, table = whole, _named(whole, location, columns_named)
+        rows, every = whole, _named(whole, location, columns_named)
         if names is not None:
             name = F.element_at(F.split("_metadata.file_path", "/"), -1)
             of_files = whole.filter(name.isin(*names))
             # OPTIMIZE, or a rewrite, may have moved these rows to other files.
             rows = of_files if of_files.select(name).distinct().count() == len(set(names)) else whole
         wanted = _named(rows, location, columns_named).distinct()
-        several = table.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")
+        several = every.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")
         by_count = read(spark, several.withColumn(BATCH_ID, F.col("count")), location=location).groups
         return [replace(group, batch_id=0, rows=group.batch_id * group.present.size) for group in by_count]
     except EvidenceError:

@@ -206,7 +206,8 @@ class DeltaCommit:
     dataChange=true; None when a file carries no statistics. `files_*` count such actions. `table_id` is the table's id
     where the commit sets it (a metaData action). `wrote` is the (query_id, batch_id) that Spark's own Delta sink wrote
     there, None for every other writer. `made_by` is what the log says of who made a commit without recon's
-    stamp (recon.evidence.delta_commits); most writers put nothing or only their own name there.
+    stamp (recon.evidence.delta_commits); most writers put nothing or only their own name there. `left_nothing` is
+    whether no row of before is left, where the log says it as such (Iceberg); None where the operation has to tell.
     """
 
     version: int
@@ -225,6 +226,7 @@ class DeltaCommit:
     table_id: str | None = None
     made_by: Mapping[str, str] = field(default_factory=dict)
     wrote: tuple[str, int] | None = None
+    left_nothing: bool | None = None
 
     @property
     def is_merge(self) -> bool:
@@ -366,6 +368,30 @@ class Unstamped(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableWords:
+    """What messages call a table, its log, the removal of old commits, and the setting for how long these are kept."""
+
+    table: str
+    log: str
+    removed: str
+    retention: str
+
+
+DELTA_WORDS = TableWords(
+    table="Delta table",
+    log="Delta log",
+    removed="were cleaned up from the log",
+    retention="delta.logRetentionDuration",
+)
+ICEBERG_WORDS = TableWords(
+    table="Iceberg table",
+    log="Iceberg metadata",
+    removed="were expired, and are no longer in the table's metadata",
+    retention="history.expire.max-snapshot-age-ms",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeltaWitness:
     """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
 
@@ -374,6 +400,11 @@ class DeltaWitness:
     table. `table_id` is the id of the table at its newest version, None where it is not known. `files` are its data
     files, where they were looked at. `unstamped` are micro-batches that Spark's own sink wrote and that have no stamp,
     by version.
+
+    An Iceberg table's history is the same witness (recon.evidence.iceberg): a snapshot is a commit and its sequence
+    number the version. `line` then holds the versions that the newest one descends from, `highest` the greatest number
+    that was given out; both None for a Delta log, whose RESTOREs say what still counts. `whole` is whether the table
+    had no rows before the first version of the line.
     """
 
     location: str
@@ -386,7 +417,17 @@ class DeltaWitness:
     table_id: str | None = None
     files: LiveFiles | Unavailable = Unavailable("delta_files", "the data files were not looked at")
     unstamped: Mapping[int, Unstamped] = field(default_factory=dict)
+    line: frozenset[int] | None = None
+    highest: int | None = None
+    whole: bool = False
+    words: TableWords = DELTA_WORDS
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once
+
+    def undone(self, version: int) -> bool:
+        """Whether the newest version certainly does not descend from this one, which was given out."""
+        if self.line is None or version in self.line or version > (self.highest or 0):
+            return False
+        return version > min(self.line, default=-1)
 
 
 _COPIED = ("numCopiedRows", "num_copied_rows", "numTargetRowsCopied", "num_target_rows_copied")

@@ -22,7 +22,8 @@ from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
 from recon.project.secrets import mask, masked
-from recon.project.sinks import DeltaMergeSink, DeltaSink, Sink
+from recon.project.sinks import DeltaSink, Sink
+from recon.project.sinks.merging import MergeSink
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
@@ -279,7 +280,7 @@ class Pipeline(WithTests):
                     "sinks",
                     whole=True,
                 )
-            if isinstance(sink, DeltaMergeSink) and not (sink.newer_wins or sink.order_by):
+            if isinstance(sink, MergeSink) and not (sink.newer_wins or sink.order_by):
                 raise BadValue(
                     f"sink '{sink.name}' needs newer_wins or order_by: rows of a Delta table (source: delta) carry no "
                     "source offsets, and nothing else says which of two rows of a key is the latest",

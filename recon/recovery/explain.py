@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from recon.checks.evidence.table_history import alive
+from recon.checks.evidence.table_history import is_undone
 from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
 from recon.evidence import checkpoint, delta_log, source_table
 from recon.hook.epochs import RECENT, Batch, Epochs
@@ -346,7 +346,8 @@ class _Witnesses:
         if self._is_undone(sink, entry):
             return (
                 "skip",
-                f"skips it, though a RESTORE undid it{version}: audit, then read it again with `recon repair`",
+                f"skips it, though a RESTORE or a rollback undid it{version}: audit, then read it again with "
+                "`recon repair`",
             )
         if restored:
             return "restore", f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
@@ -388,7 +389,10 @@ class _Witnesses:
         last = entries[-1]
         rows = f"{_rows(last)}{_version(last)}"
         if self._is_undone(sink, last):
-            return "skip", f"had {rows}, and a RESTORE undid it: audit, then read it again with `recon repair`"
+            return (
+                "skip",
+                f"had {rows}, and a RESTORE or a rollback undid it: audit, then read it again with `recon repair`",
+            )
         if self.landed(sink, last) is None:
             place = self.project.location(sink)
             return "write again", f"had {rows}, and {place} no longer has them: run `recon audit`"
@@ -416,13 +420,12 @@ class _Witnesses:
         return [entry_of(commit, sink, target=self.project.location(sink)) for commit in commits]
 
     def _is_undone(self, sink: Sink, entry: LedgerEntry) -> bool:
-        """Whether a RESTORE undid the commit of an entry; Delta keeps its txn, so that a replay is still skipped."""
+        """Whether a RESTORE or a rollback undid the commit of an entry; its number stays taken: a replay is skipped."""
         version = entry.sink_version
-        if not sink.is_delta or version is None:
+        if not sink.has_history or version is None:
             return False
-        storage = Storage(self.project.location(sink), self.project.storage_options)
-        log = delta_log.read(storage, from_version=version)
-        return version in log.commits and version not in alive(log)
+        log = open_sink(self.project, self.pipeline.name, sink).history(version, files=False)
+        return is_undone(log, version)
 
     def landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
         stamp = ReconStamp(

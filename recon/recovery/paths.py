@@ -228,12 +228,12 @@ class RecordPaths:
         """The writes of these entries, as the sink's own record has them."""
         heads = [self.entries.heads[at] for at in places]
         recorded: Mapping[tuple[int, int], datetime] | Unavailable | None = None
-        if heads and not self.sink.is_delta:
+        if heads and not self.sink.has_history:
             recorded = self._recorded(min(head.committed_at for head in heads) - _EDGE)
         for at in places:
             head = self.entries.heads[at]
             confirmed, when, said = (
-                self._commit_of(head) if self.sink.is_delta else _in_record(head, recorded, self.sink.name)
+                self._commit_of(head) if self.sink.has_history else _in_record(head, recorded, self.sink.name)
             )
             who = f"query {head.query_id}" + (f", run {head.run_id}" if head.run_id else "")
             self._writes[at] = SampledWrite(
@@ -266,12 +266,15 @@ class RecordPaths:
         }
 
     def _commit_of(self, head: EntryHead) -> tuple[bool | None, datetime | None, str]:
-        """What the Delta log has of an entry's commit."""
+        """What the table's history has of an entry's commit."""
         version = head.sink_version
         if version is None:
             return None, None, "the entry names no version"
         try:
-            log = delta_log.read(self._storage, from_version=version, to_version=version)
+            if self.sink.is_delta:
+                log = delta_log.read(self._storage, from_version=version, to_version=version)
+            else:
+                log = self._writer().history(version, files=False)
         except ReconError as error:
             return None, None, str(error)
         commit = log.commits.get(version)

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from recon.checks.evidence.table_history import alive
+from recon.checks.evidence.table_history import is_undone
 from recon.errors import ConfigError, EvidenceError
-from recon.evidence import delta_log
 from recon.hook.epochs import RECENT
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
@@ -19,9 +18,8 @@ from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
-from recon.sinks import open_sink
+from recon.sinks import BatchSink, open_sink
 from recon.spark.catalog import ask_active
-from recon.storage import Storage
 from recon.text import some
 
 log = logging.getLogger("recon")
@@ -94,7 +92,7 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
     # The commits of a table that was made anew have numbers from 0 on.
     read_log = (lambda **_: writer.log()) if replaced else writer.log
     later = missing(ledger, pipeline, sink.name, recent, read_log)
-    _warn_of_undone(project, sink, recent, later)
+    _warn_of_undone(sink, writer, recent, later)
     read = [_Reading(entry.epoch, entry.batch_id, entry.offsets) for entry in recent if entry.reads]
     # A commit whose entry a crash left out is read, too: the next start restores the entry.
     unrecorded = [
@@ -134,19 +132,18 @@ class _Reading(NamedTuple):
     offsets: Sequence[OffsetSpan]
 
 
-def _warn_of_undone(project: Project, sink: Sink, recent: Sequence[LedgerEntry], later: Sequence[SinkCommit]) -> None:
+def _warn_of_undone(sink: Sink, writer: BatchSink, recent: Sequence[LedgerEntry], later: Sequence[SinkCommit]) -> None:
     """Logs which of the newest commits a RESTORE undid: they count as read, and their rows are gone."""
     versions = {commit.version for commit in later} | {entry.sink_version for entry in recent[-1:]}
     numbers = sorted(version for version in versions if version is not None)
-    if not sink.is_delta or not numbers:
+    if not sink.has_history or not numbers:
         return
-    table = delta_log.read(Storage(project.location(sink), project.storage_options), from_version=numbers[0])
-    still = alive(table)
-    undone = [version for version in numbers if version in table.commits and version not in still]
+    table = writer.history(numbers[0], files=False)
+    undone = [version for version in numbers if is_undone(table, version)]
     if undone:
         log.warning(
-            "sink %s: a RESTORE undid version %s, whose offsets count as read: audit, then read them again with "
-            "`recon repair`",
+            "sink %s: a RESTORE or a rollback undid version %s, whose offsets count as read: audit, then read them "
+            "again with `recon repair`",
             sink.name,
             some(undone),
         )

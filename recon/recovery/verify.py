@@ -63,7 +63,7 @@ def _stamps(project: Project, ledger: Ledger, pipeline: str | None, sink: str | 
     for of_pipeline in project.pipelines:
         for of_sink in of_pipeline.sinks:
             names = (of_pipeline.name, of_sink.name)
-            if not of_sink.is_delta or names not in chains:
+            if not of_sink.has_history or names not in chains:
                 continue
             if pipeline not in (None, names[0]) or sink not in (None, names[1]):
                 continue

@@ -1,8 +1,9 @@
 """Write: one module or room per kind of sink, behind one interface.
 
 `base` has the interface, `BatchSink`; `open_sink` makes the writer for a sink of recon.yml, whose config class in
-`recon.project.sinks` names it. The kinds: `delta` and `files` (on `path`), `jdbc`, `kafka`, `custom`. `catalog` reads
-tables as DataFrames; `failpoints` names the steps of a write at which crash tests end the process.
+`recon.project.sinks` names it. The kinds: `delta` and `files` (on `path`), `iceberg`, `jdbc`, `kafka`, `custom`.
+`adopt` adds recon's columns to a table, `reduce` makes one row per key before a MERGE; `catalog` reads tables as
+DataFrames; `failpoints` names the steps of a write at which crash tests end the process.
 
 A sink writes a micro-batch, confirms it and keeps its own record of it. It never imports the ledger.
 """

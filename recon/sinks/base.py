@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from recon.errors import EvidenceError
-from recon.model import DeltaCommit, LedgerEntry, ReconStamp, SinkChanges, SinkLog, parse_offsets
+from recon.model import (
+    CommitRows,
+    DeltaCommit,
+    DeltaWitness,
+    LedgerEntry,
+    ReconStamp,
+    SinkChanges,
+    SinkLog,
+    Unavailable,
+    parse_offsets,
+)
 from recon.model.offsets import OffsetSpan
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
@@ -151,6 +161,22 @@ class BatchSink(ABC):
             EvidenceError: the record cannot be read.
         """
 
+    def history(self, from_version: int | None, *, files: bool) -> DeltaWitness:
+        """Every commit of the table, others' too, for a sink with `has_history`.
+
+        Args:
+            from_version: the version from which on commits are wanted; None for all.
+            files: look at the data files that the table consists of, too.
+
+        Raises:
+            EvidenceError: the table cannot be read.
+        """
+        raise EvidenceError("a sink of this kind keeps no history of its commits")
+
+    def commit_rows(self, versions: Collection[int]) -> Mapping[int, CommitRows | Unavailable]:
+        """The rows of the data files that versions of an Iceberg table added, or why they were not looked at."""
+        return {}
+
     def other_rows(self) -> int | None:
         """How many rows the sink has besides those that its record accounts for, as of one moment.
 
@@ -198,6 +224,14 @@ class BatchSink(ABC):
             EvidenceError: as `table`.
         """
         return self.table(spark)
+
+    def rows_as_of(self, spark: SparkSession, version: int) -> DataFrame:
+        """All rows at a version, for a sink with `has_history` that is no Delta table.
+
+        Raises:
+            EvidenceError: the version cannot be read back.
+        """
+        raise EvidenceError("a sink of this kind keeps no history of its rows")
 
     @abstractmethod
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:

@@ -22,6 +22,12 @@ AFTER_LEDGER = "after_ledger"  # the ledger entry is there
 REDUCED = "reduced"  # one row per key; nothing is merged
 TABLE_CREATED = "table_created"
 
+# Iceberg.
+BRANCH_CREATED = "branch_created"  # the branch of this attempt is there, without the micro-batch
+BRANCH_WRITTEN = "branch_written"  # the branch holds the micro-batch, stamped
+MERGED = "merged"  # of a MERGE: the branch holds the micro-batch, not its stamp
+PUBLISHED = "published"  # the branch is the table
+
 # Databases.
 STAGE_CREATED = "stage_created"  # the staging table is there, and empty
 STAGED = "staged"  # the staging table holds the micro-batch

@@ -1,4 +1,4 @@
-"""The Maven coordinates of Delta and of Spark's Kafka connector that fit a Spark version."""
+"""The Maven coordinates of Delta, Iceberg and Spark's Kafka connector that fit a Spark version."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _BUILDS: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
     (4, 3): ((4, 0), (4, 1)),
     (4, 4): ((4, 0), (4, 1), (4, 2)),
 }
+
+_ICEBERG = "1.10.0"
+_ICEBERG_BUILDS = [(3, 5), (4, 0)]
 
 
 def scala(spark: str) -> str:
@@ -61,19 +64,38 @@ def kafka_package(spark: str) -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_{scala(spark)}:{spark}"
 
 
-def default_packages(*, kafka: bool = False) -> tuple[str, ...]:
-    """The packages of a session that recon builds, for the installed versions; with `kafka`, the Kafka connector.
+def iceberg_package(spark: str) -> str:
+    """The Maven coordinate of Iceberg's runtime.
+
+    >>> iceberg_package("4.0.0")
+    'org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0'
+
+    Raises:
+        ConfigError: this Iceberg has no build for this Spark.
+    """
+    if _minor(spark) not in _ICEBERG_BUILDS:
+        raise ConfigError(
+            f"Iceberg {_ICEBERG} has no build for Spark {spark}, only for Spark {_lines(_ICEBERG_BUILDS)}; name the "
+            "session's jars in `spark: packages` of recon.yml"
+        )
+    return f"org.apache.iceberg:iceberg-spark-runtime-{_line(_minor(spark))}_{scala(spark)}:{_ICEBERG}"
+
+
+def default_packages(*, kafka: bool = False, iceberg: bool = False) -> tuple[str, ...]:
+    """The packages of a session that recon builds, for the installed versions; with the Kafka connector and Iceberg.
 
     RECON_KAFKA_CONNECTOR names another release of the connector, or whole coordinates in its place: some Maven mirrors
     lack a jar that the newest one needs.
 
     Raises:
-        ConfigError: the installed delta-spark has no build for the installed pyspark.
+        ConfigError: the installed delta-spark, or Iceberg, has no build for the installed pyspark.
     """
     spark = version("pyspark")
     connector = os.environ.get("RECON_KAFKA_CONNECTOR") or spark
     package = connector if ":" in connector else kafka_package(connector)
-    return (delta_package(spark, version("delta-spark")), *([package] if kafka else []))
+    more = [package] if kafka else []
+    more += [iceberg_package(spark)] if iceberg else []
+    return (delta_package(spark, version("delta-spark")), *more)
 
 
 def _minor(release: str) -> tuple[int, int]:

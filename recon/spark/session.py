@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recon.project.sinks import IcebergMergeSink, IcebergSink
 from recon.spark.connect import will_connect
 from recon.spark.jvm import start_jvm
 from recon.spark.packages import default_packages
@@ -27,9 +28,9 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
     """The session to read rows with; with `kafka`, to read Kafka, too.
 
     Under spark-submit, in a notebook or inside a running driver the active session is used unchanged.
-    Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, for the
-    installed versions, is fetched. What the JVM that is started for it prints (Ivy's downloads, Spark's warnings) goes
-    to the file `log`; without one, to the console.
+    Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, and Iceberg's where
+    a sink needs it, for the installed versions, are fetched. What the JVM that is started for it prints (Ivy's
+    downloads, Spark's warnings) goes to the file `log`; without one, to the console.
 
     Raises:
         ConfigError: a jar that was fetched differs from the one that was published; the installed delta-spark has
@@ -52,7 +53,9 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
         settings |= {**DELTA_CONF, "spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
         if not remote:
-            packages = config.packages or default_packages(kafka=kafka)
+            sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
+            iceberg = any(isinstance(sink, (IcebergSink, IcebergMergeSink)) for sink in sinks)
+            packages = config.packages or default_packages(kafka=kafka, iceberg=iceberg)
             settings["spark.jars.packages"] = ",".join(packages)
         # Spark 3.5 gives NULL for what cannot be cast or divided: a check of rows would pass there and fail on Spark 4.
         settings["spark.sql.ansi.enabled"] = "true"

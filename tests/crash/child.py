@@ -165,6 +165,7 @@ def _session(plan: Plan) -> SparkSession:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
+    conf |= plan.spark_conf
     if plan.classpath:
         conf |= {"spark.jars.packages": "", "spark.driver.extraClassPath": plan.classpath}
     return spark_session("crash", master="local[64]", extra_packages=plan.packages, conf=conf)

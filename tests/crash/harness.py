@@ -163,7 +163,7 @@ class Crashes:
             "kafka": {"bootstrap.servers": self.kafka.bootstrap_servers},
             "spark": {
                 "master": "local[2]",
-                "conf": {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2},
+                "conf": {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2, **self._spark_conf},
                 "packages": [*packages(), *sorted(self._packages)],
             },
             "pipelines": pipelines,
@@ -173,6 +173,11 @@ class Crashes:
     @property
     def _packages(self) -> set[str]:
         return {package for adapter in self.adapters.values() for package in adapter.packages}
+
+    @property
+    def _spark_conf(self) -> dict[str, str]:
+        found = (adapter.spark_conf(self.world) for adapter in self.adapters.values())
+        return {key: value for conf in found for key, value in conf.items()}
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -220,6 +225,7 @@ class Crashes:
             classpath=self.classpath,
             packages=tuple(sorted(self._packages)),
             java_options=options,
+            spark_conf=self._spark_conf,
         )
         return replace(plan, **changes)
 

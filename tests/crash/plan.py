@@ -41,6 +41,7 @@ class Plan:
     classpath: str = ""
     packages: tuple[str, ...] = ()
     java_options: str = ""
+    spark_conf: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
         path.write_text(json.dumps(asdict(self), indent=1))

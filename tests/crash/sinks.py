@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
+from tests.support.drivers import ICEBERG, MARIADB_JDBC, POSTGRES_JDBC
+from tests.support.iceberg import Lake, lake_of_postgres, spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,6 +83,7 @@ class Adapter:
     `rewrites`: rows are replaced by key; then `deletes` says whether op "d" removes the key.
     `prepare`: makes what the sink expects to be there. `needs`: the servers it writes to.
     `points`: seams of the sink itself, besides those of the hook.
+    `spark_conf`: settings of every session that writes or reads the sink.
     `variant`: much like another one; `make test` kills it less often.
     """
 
@@ -100,6 +102,7 @@ class Adapter:
     packages: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     prepare: Callable[[World], None] = lambda world: None
+    spark_conf: Callable[[World], Mapping[str, str]] = lambda world: {}
 
     @property
     def entered(self) -> tuple[str, ...]:
@@ -208,6 +211,53 @@ ROUTED = Adapter(
     points=("first_route_before_write", "first_route_after_write", "first_route_after_ledger"),
     checks=("delta_history", "source_rows"),
     pipeline_checks=("atomicity",),
+)
+
+
+# -- Iceberg ---------------------------------------------------------------------------------------
+
+
+def iceberg(name: str, **more: Any) -> Adapter:
+    """A table of its own in a catalog of PostgreSQL, read back by pyiceberg."""
+    target = f"{name}.sales.orders"
+
+    def lake(world: World) -> Lake:
+        assert world.postgres is not None
+        return lake_of_postgres(name, world.folder / name, world.postgres, world.tag)
+
+    def config(world: World) -> dict[str, Any]:
+        catalog, server = dict(lake(world).properties), world.server("postgres")
+        catalog["uri"] = catalog["uri"].replace(server.password, '{{ env_var("CRASH_POSTGRES_PASSWORD") }}')
+        return {"kind": name, "target": target, "catalog": catalog, **more.get("config", {})}
+
+    def conf(world: World) -> Mapping[str, str]:
+        assert world.postgres is not None
+        return spark_conf(lake(world), world.postgres, world.tag)
+
+    def read(world: World) -> list[dict[str, Any]]:
+        return list(lake(world).table().scan().to_arrow().to_pylist())
+
+    return Adapter(
+        name=name,
+        config=config,
+        read=read,
+        rewrites=more.get("rewrites", False),
+        deletes=more.get("rewrites", False),
+        points=more["points"],
+        checks=("iceberg_history", "source_rows"),
+        packages=(*ICEBERG, POSTGRES_JDBC),
+        needs=("postgres",),
+        spark_conf=conf,
+    )
+
+
+_ICEBERG_POINTS = ("branch_created", "branch_written", "published")
+ICEBERG_APPEND = iceberg("iceberg", points=_ICEBERG_POINTS)
+ICEBERG_MERGE = iceberg(
+    "iceberg_merge",
+    config={"keys": ["id"], "delete_when": "op = 'd'"},
+    rewrites=True,
+    points=("reduced", "merged", *_ICEBERG_POINTS),
 )
 
 
@@ -357,6 +407,8 @@ KAFKA_PLAIN = kafka("kafka_plain", mode="at_least_once", label="at-least-once")
 _ALL = (
     DELTA,
     DELTA_MERGE,
+    ICEBERG_APPEND,
+    ICEBERG_MERGE,
     PARQUET,
     ROUTED,
     POSTGRES_UPSERT,

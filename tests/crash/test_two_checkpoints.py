@@ -27,6 +27,8 @@ from recon.recovery.starting_offsets import starting_offsets
 from recon.sinks import open_sink
 from recon.sinks.failpoints import BEFORE_WRITE
 from tests.cases.lake import failing
+from tests.support.drivers import ICEBERG
+from tests.support.iceberg import add_to, lake_of_postgres, spark_conf
 from tests.support.kafka import LocalKafka
 
 Config = Callable[[pytest.FixtureRequest, Path, str], Mapping[str, Any]]
@@ -37,6 +39,7 @@ SINKS: Mapping[str, Config] = {
         "target": str(folder / "table"),
         "keys": ["key"],
     },
+    "iceberg": lambda request, folder, tag: _iceberg(request, folder, tag),
     "postgres": lambda request, folder, tag: _database(request.getfixturevalue("postgres"), tag),
     "mariadb": lambda request, folder, tag: _database(request.getfixturevalue("mariadb"), tag),
     "parquet": lambda request, folder, tag: {"kind": "parquet", "target": str(folder / "files")},
@@ -47,6 +50,15 @@ SINKS: Mapping[str, Config] = {
 def _database(server: Any, table: str) -> Mapping[str, Any]:
     connection = {"url": server.url, "user": server.user, "password": server.password}
     return {"kind": "jdbc_append", "target": table, "create_table": True, "connection": connection}
+
+
+def _iceberg(request: pytest.FixtureRequest, folder: Path, name: str) -> Mapping[str, Any]:
+    if not ICEBERG:
+        pytest.skip("Iceberg has no build for this Spark")
+    server = request.getfixturevalue("postgres")
+    lake = lake_of_postgres(name, folder / "iceberg", server)
+    add_to(request.getfixturevalue("spark"), spark_conf(lake, server))
+    return {"kind": "iceberg", "target": lake.target, "catalog": dict(lake.properties)}
 
 
 @dataclass

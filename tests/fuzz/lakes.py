@@ -60,7 +60,7 @@ class Lake(WorldSources):
         return checkpoint.read(Storage(str(self.folder / "cp")))
 
     @override
-    def delta_log(self, sink: Sink, from_version: int | None, *, files: bool = False) -> DeltaWitness:
+    def history(self, sink: Sink, from_version: int | None, *, files: bool = False) -> DeltaWitness:
         return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version, files=files)
 
     @override
@@ -70,7 +70,7 @@ class Lake(WorldSources):
         """The rows of the files that the log names."""
         if not sink.is_delta:
             return super().rows(sink, first_batch, others, version=version, lacking=lacking)
-        commits, rows = self.delta_log(sink, None).commits, self.world.rows
+        commits, rows = self.history(sink, None).commits, self.world.rows
         self.world.rows = [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
         try:
             return super().rows(sink, first_batch, others, version=version, lacking=lacking)

@@ -97,7 +97,7 @@ WITNESSES: dict[str, tuple[str, Callable[[], World], Callable[[Lake], Any]]] = {
 
 def _removes(lake: Lake) -> bool:
     try:
-        return any(commit.rows_removed != 0 for commit in lake.delta_log(lake.pipeline.sinks[0], None).commits.values())
+        return any(commit.rows_removed != 0 for commit in lake.history(lake.pipeline.sinks[0], None).commits.values())
     except ReconError:
         return True
 

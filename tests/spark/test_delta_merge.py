@@ -20,7 +20,7 @@ from recon.project import DeltaMergeSink
 from recon.sinks import Landed
 from recon.sinks.delta import statements
 from recon.sinks.delta.merge import DeltaMerge
-from recon.sinks.delta.reduce import MergeRows
+from recon.sinks.reduce import MergeRows
 from recon.spark.frames import local_frame
 from tests.support.messages import raises
 

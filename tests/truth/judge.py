@@ -99,7 +99,7 @@ class WorldSources(Sources):
         return CheckpointWitness(location="cp", query_id=query.query_id, batches=tuple(query.planned))
 
     @override
-    def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
+    def history(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         world = self.world
         commits = world.commits
         txns: dict[str, int] = {}

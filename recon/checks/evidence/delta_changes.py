@@ -43,8 +43,11 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) 
     for commit in later:
         if is_restore(commit):
             _report_restore(commit, audited, versions, findings)
+    rolled_back = [version for version in versions if delta.undone(version)]
+    if rolled_back:
+        _report_rollback(delta, audited, rolled_back, findings)
     wiped_by = max((c.version for c in mutations if wipes(c) and rows_lost(c) != 0), default=-1)
-    gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)}
+    gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)} | {*rolled_back}
     if gone:
         undoing = [c.version for c in later if is_restore(c) or wipes(c)]
         report_gone(ledger, [head.sink_version in gone for head in ledger.heads], _UNDONE, findings, undoing)
@@ -97,6 +100,20 @@ def _report_restore(
             head=audited[undone[0]] if len(undone) == 1 else None,
             changed_by=(commit.version,),
         )
+
+
+def _report_rollback(
+    delta: DeltaWitness, audited: Mapping[int, EntryHead], undone: Sequence[int], findings: Findings
+) -> None:
+    """Audited versions that the newest one does not descend from; a rollback makes no commit of its own."""
+    findings.add(
+        Code.MUTATED,
+        f"{delta.location} was rolled back or replaced: its version {delta.last} does not descend from "
+        f"{plural(len(undone), 'audited commit')} (version {some(undone)}); a restart does not write them again: find "
+        "out who did it, and read their ranges once more",
+        head=audited[undone[0]] if len(undone) == 1 else None,
+        changed_by=(),
+    )
 
 
 def report_gone(

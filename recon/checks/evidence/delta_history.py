@@ -109,7 +109,7 @@ class DeltaHistory(EvidenceCheck):
         ledger = ledger_of(witnesses)
         delta = witnesses.of_sink(witnesses.delta)
         if delta is None:
-            not_read = f"the Delta log of sink {witnesses.sink} was not read"
+            not_read = f"the history of sink {witnesses.sink} was not read"
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
         findings = Findings.of(witnesses)
         if ledger is None:
@@ -177,7 +177,7 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     if not delta.exists:
         findings.add(
             Code.LEDGER_ORPHAN,
-            f"there is no Delta table at {delta.location}, and the ledger claims "
+            f"there is no {delta.words.table} at {delta.location}, and the ledger claims "
             f"{plural(len(ledger.heads) - ledger.anchors, 'commit')} in it for the period: it was removed or moved; "
             "correct the sink's target in recon.yml, or restore the table",
         )
@@ -190,7 +190,9 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     for i in range(ledger.anchors, len(ledger.heads)):
         head, version = ledger.heads[i], ledger.heads[i].sink_version
         commit = delta.commits.get(version) if version is not None else None
-        if commit is None:
+        if version is not None and delta.undone(version):
+            pass  # judge_changes reports what was rolled back
+        elif commit is None:
             if head.rows_written == 0 and width[i] == 0:
                 empty.append(i)
             elif version is not None and delta.first_retained is not None and version < delta.first_retained:
@@ -221,7 +223,7 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     findings.add_for_all(
         Code.ATTESTED_ONLY,
         heads,
-        f"the commits of {plural(len(heads), 'micro-batch')} were cleaned up from the log (it begins at version "
+        f"the commits of {plural(len(heads), 'micro-batch')} {delta.words.removed} (it begins at version "
         f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
     )
     _report_metrics(list(confirmed.values()), findings)
@@ -360,6 +362,8 @@ def _claimed(ledger: LedgerSlice) -> Mapping[tuple[int, int], set[int]]:
 
 
 def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
+    if delta.line is not None:
+        return  # numbers that attempts took which were never published
     missing = [
         f"{before + 1}" if after == before + 2 else f"{before + 1} to {after - 1}"
         for before, after in pairwise(sorted(delta.commits))
@@ -420,6 +424,8 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
 
 
 def _report_retention(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
+    if delta.whole:
+        return
     previous = known(witnesses.previous)
     # A log that still has its first version lost nothing, however long ago the period began.
     begin = witnesses.period_from if delta.first_retained != 0 else None
@@ -432,7 +438,7 @@ def _report_retention(witnesses: Witnesses, delta: DeltaWitness, findings: Findi
         if since is not None and since > kept:
             findings.add(
                 Code.RETENTION_NEAR,
-                f"{delta.location} keeps its log for {kept / timedelta(days=1):g} days (delta.logRetentionDuration), "
+                f"{delta.location} keeps its log for {kept / timedelta(days=1):g} days ({delta.words.retention}), "
                 f"and {what} is {since / timedelta(days=1):.1f} days ago: commits may have been cleaned up unseen; "
                 "audit more often, or keep the log longer",
             )

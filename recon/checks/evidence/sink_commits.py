@@ -72,11 +72,11 @@ class SinkCommits(EvidenceCheck):
     def judge(self, witnesses: Witnesses) -> Verdict:
         log = witnesses.of_sink(witnesses.sink_logs)
         if log is None:
-            is_delta = (
-                f"sink {witnesses.sink} is a Delta table, whose log says more than this check looks at: list "
-                "delta_history instead"
+            has_history = (
+                f"sink {witnesses.sink} is a Delta or an Iceberg table, whose history says more than this check looks "
+                "at: list delta_history or iceberg_history instead"
             )
-            return Verdict(unproved=why_unknown(witnesses.sink_logs, is_delta))
+            return Verdict(unproved=why_unknown(witnesses.sink_logs, has_history))
         ledger, findings = ledger_of(witnesses), Findings.of(witnesses)
         mine = [commit for commit in log.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
         for commit in unrecorded(witnesses):

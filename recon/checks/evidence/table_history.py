@@ -40,7 +40,9 @@ def alive(delta: DeltaWitness) -> Alive:
 
 
 def _alive(delta: DeltaWitness) -> Alive:
-    """Walks back from the newest version and jumps over what each RESTORE undid."""
+    """The table's own word, or a walk back from the newest version that jumps over what each RESTORE undid."""
+    if delta.line is not None:
+        return Alive(delta.line, min(delta.line, default=0) - 1)
     lowest = min(delta.commits, default=0)
     at = max(delta.commits, default=-1)
     versions = set()
@@ -50,6 +52,11 @@ def _alive(delta: DeltaWitness) -> Alive:
         versions.add(at)
         at = at - 1 if target is None or target >= at else target
     return Alive(frozenset(versions), at)
+
+
+def is_undone(delta: DeltaWitness, version: int) -> bool:
+    """Whether a RESTORE or a rollback undid a version that was read, or that the table says it gave out."""
+    return delta.undone(version) or (version in delta.commits and version not in alive(delta))
 
 
 def is_restore(commit: DeltaCommit) -> bool:
@@ -152,6 +159,8 @@ def wipes(commit: DeltaCommit) -> bool:
     operation, parameters = commit.operation.upper(), commit.operation_parameters
     if not changes_rows(commit):
         return False
+    if commit.left_nothing is not None:
+        return commit.left_nothing
     if operation.startswith("TRUNCATE") or "REPLACE TABLE" in operation:
         return True
     every_row = _text(parameters, "predicate") in _EVERY_ROW

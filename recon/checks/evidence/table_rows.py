@@ -74,6 +74,8 @@ def first_shown(delta: DeltaWitness) -> int | None:
     version = delta.last
     if version is None or version not in delta.commits:
         return None
+    if delta.line is not None:
+        return min(delta.line)
     while version - 1 in delta.commits:
         version -= 1
     return version
@@ -84,7 +86,9 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     known, version = known_table(witnesses), first_shown(delta)
     if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
         return None
-    begins_at = _wrote_before(ledger)
+    if delta.whole and all((head.sink_version or version) >= version for head in ledger.heads):
+        return None
+    begins_at = _wrote_before(ledger, delta)
     if version <= begins_at:
         return None
     base = known.counted if known is not None else None
@@ -106,21 +110,23 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
 
 
-def _wrote_before(ledger: LedgerSlice) -> int:
+def _wrote_before(ledger: LedgerSlice, delta: DeltaWitness) -> int:
     """The version of the first entry where the table was written before recon: what was there is not known.
 
     0 where nothing was there before the first entry: recon made the table, or somebody did who wrote nothing into it.
     """
     first = ledger.heads[0] if ledger.complete and ledger.heads else None
     version = (first.sink_version or 0) if first is not None else 0
-    return version if first is not None and (first.is_observed or version > 1) else 0
+    made = 0 if delta.line is None else 1  # Iceberg's sequence numbers begin at 1
+    return version if first is not None and (first.is_observed or version > made + 1) else 0
 
 
 def _since(
     since: int, rows: int, version: int, witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness
 ) -> TableRows | None:
     """The comparison that starts from `rows` rows at version `since`; None where the log shows all commits since."""
-    if version <= since + 1:
+    # The next number of a Delta log follows from the one before; an Iceberg table may begin anew with any.
+    if version <= since + (1 if delta.line is None else 0):
         return None
     held, written = _rows_before(delta, version), _written(ledger, since, version)
     unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
@@ -154,7 +160,8 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
     if isinstance(delta.files, Unavailable):
         return delta.files.reason
     if delta.files.rows is None:
-        return f"there are no statistics in {delta.files.without_statistics:,} of {delta.files.files:,} data files"
+        without, files = delta.files.without_statistics, delta.files.files
+        return f"the statistics of {without:,} of {files:,} data files do not say how many rows are left"
     rows = delta.files.rows
     for commit in delta.commits.values():
         if commit.version >= version:

@@ -1,7 +1,8 @@
 """The sinks of recon.yml: one config class per kind, with its keys, its promise and its writer.
 
-`base` has what all sinks share; `delta`, `jdbc`, `kafka`, `files` and `custom` the kinds; `kinds` lists them, those of
-installed packages (entry points `recon.sinks`) among them. Values only: the writers are in `recon.sinks`.
+`base` has what all sinks share, `merging` what those share that merge; `delta`, `iceberg`, `jdbc`, `kafka`, `files` and
+`custom` the kinds; `kinds` lists them, those of installed packages (entry points `recon.sinks`) among them. Values
+only: the writers are in `recon.sinks`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from recon.project.sinks.base import Guarantee, QuarantineConfig, Sink, sink_cla
 from recon.project.sinks.custom import CustomSink
 from recon.project.sinks.delta import DeltaMergeSink, DeltaSink, History, PruneBy
 from recon.project.sinks.files import FileSink
+from recon.project.sinks.iceberg import IcebergMergeSink, IcebergSink
 from recon.project.sinks.jdbc import JdbcAppendSink, JdbcSink, JdbcUpsertSink, Retry
 from recon.project.sinks.kafka import KafkaSink
 from recon.project.sinks.kinds import names as sink_kinds
@@ -21,6 +23,8 @@ __all__ = [
     "FileSink",
     "Guarantee",
     "History",
+    "IcebergMergeSink",
+    "IcebergSink",
     "JdbcAppendSink",
     "JdbcSink",
     "JdbcUpsertSink",

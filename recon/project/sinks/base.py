@@ -73,6 +73,8 @@ class Sink(WithTests):
     in_files: ClassVar[bool] = True
     # Whether the sink is a Delta table, whose log is a witness of its own.
     is_delta: ClassVar[bool] = False
+    # Whether the table records every commit, others' too, so that its history is a witness; its writer reads it.
+    has_history: ClassVar[bool] = False
     # Whether the passwords in `settings` must come from environment variables.
     secrets_from_environment: ClassVar[bool] = False
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
-from recon.project.fields import Strict, Texts, one_tag, require_unique
+from recon.project.fields import Strict, Texts, one_tag
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
+from recon.project.sinks.merging import MergeSink
 
 
 class SourceColumns(Strict):
@@ -38,6 +39,7 @@ class DeltaSink(Sink):
     writer = "recon.sinks.delta.append:DeltaAppend"
     variants = ({}, {"txn_app_id": "own"})
     is_delta = True
+    has_history = True
 
     kind: Literal["delta"] = "delta"
     txn_app_id: str | None = None
@@ -91,43 +93,29 @@ class History(Strict):
     is_current: str = "is_current"
 
 
-class DeltaMergeSink(Sink):
+class DeltaMergeSink(MergeSink):
     """Merges into the Delta table at `target`: one row per key, or with `scd2` one per version of a key.
 
-    `keys`: the columns that identify a row; a NULL in one of them stops the micro-batch.
-    `newer_wins`: a column by which a row replaces only an older one. `order_by`: SQL expressions that rank the rows of
-    one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
-    `update_when`, `insert_when`: SQL conditions on the source row `s` and, for an update, the target row `t`.
-    `delete_when`: an SQL condition on the source row that makes it a tombstone of its key.
     `scd2`: keep history, see History. `evolve_schema`: add columns that the table lacks.
     `prune_by`: columns by which the MERGE leaves out files, see PruneBy.
     `partition_by`, `options`: for the table that the first micro-batch makes, passed to Spark's writer.
     """
 
     writer = "recon.sinks.delta.merge:DeltaMerge"
-    rewrites = True
     is_delta = True
+    has_history = True
 
     kind: Literal["delta_merge"]
-    keys: tuple[str, ...] = Field(min_length=1)
-    newer_wins: str | None = None
-    order_by: tuple[str, ...] = ()
-    update_when: str | None = None
-    insert_when: str | None = None
-    delete_when: str | None = None
     scd2: History | None = None
     evolve_schema: bool = False
     prune_by: tuple[PruneBy, ...] = ()
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
 
-    _one_column = field_validator("keys", "order_by", "prune_by", "partition_by", mode="before")(one_tag)
+    _one_name = field_validator("prune_by", "partition_by", mode="before")(one_tag)
 
     @model_validator(mode="after")
     def _columns_fit(self) -> DeltaMergeSink:
-        require_unique("keys", f" of sink '{self.name}'", self.keys)
-        if self.newer_wins in self.keys:
-            raise BadValue(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
         for n, prune in enumerate(self.prune_by):
             if prune.column not in self.keys and not prune.immutable:
                 raise BadValue(
@@ -137,13 +125,6 @@ class DeltaMergeSink(Sink):
                     "prune_by",
                     n,
                 )
-        if not self.stamp_source_offsets and not (self.newer_wins or self.order_by):
-            raise BadValue(
-                f"sink '{self.name}' needs newer_wins or order_by: without source offsets nothing says which of two "
-                "rows of a key is the latest",
-                "stamp_source_offsets",
-                whole=True,
-            )
         if self.scd2 is not None:
             self._history_fits(self.scd2)
         return self

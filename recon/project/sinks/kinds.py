@@ -13,6 +13,8 @@ from importlib.metadata import EntryPoint, entry_points
 BUILT_IN: Mapping[str, str] = {
     "delta": "recon.project.sinks.delta:DeltaSink",
     "delta_merge": "recon.project.sinks.delta:DeltaMergeSink",
+    "iceberg": "recon.project.sinks.iceberg:IcebergSink",
+    "iceberg_merge": "recon.project.sinks.iceberg:IcebergMergeSink",
     "jdbc_upsert": "recon.project.sinks.jdbc:JdbcUpsertSink",
     "jdbc_append": "recon.project.sinks.jdbc:JdbcAppendSink",
     "kafka": "recon.project.sinks.kafka:KafkaSink",

@@ -25,7 +25,7 @@ from recon.recovery.repair.store import Look, Removed, RepairStore
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.delta.merge import DeltaMerge
-from recon.sinks.delta.reduce import MergeRows
+from recon.sinks.reduce import MergeRows
 from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F

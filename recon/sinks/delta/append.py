@@ -19,15 +19,25 @@ from typing_extensions import override
 
 from recon.errors import EvidenceError, RefusedError, SinkError
 from recon.evidence import delta_log, delta_rows
-from recon.model import REMOVALS, REPAIRS, DeltaCommit, LedgerEntry, ReconStamp, SinkLog, dump_stamp
+from recon.model import (
+    REMOVALS,
+    REPAIRS,
+    DeltaCommit,
+    DeltaWitness,
+    LedgerEntry,
+    ReconStamp,
+    SinkLog,
+    dump_stamp,
+)
 from recon.model.ledger import named
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.app_ids import app_id
 from recon.model.wire.columns import BATCH_ID
 from recon.project import DeltaSink, Project, Sink
+from recon.sinks.adopt import add_columns
 from recon.sinks.base import Landed
-from recon.sinks.delta.adopt import add_columns
 from recon.sinks.path import PathSink
+from recon.spark.columns import quoted
 from recon.storage import Storage, require_location
 
 if TYPE_CHECKING:
@@ -125,7 +135,7 @@ class DeltaAppend(PathSink):
         """Before the first write into a table that exists: it may have been written without recon until now."""
         if not self._has_columns and self._seen is not None and self._seen >= 0:
             with refusing_other_writers(self.target, stamp):
-                add_columns(frame, self.target, stamp.label)
+                add_columns(frame, f"delta.{quoted(self.target)}", self.target, stamp.label)
         self._has_columns = True
 
     def _newest(self) -> int:
@@ -199,6 +209,10 @@ class DeltaAppend(PathSink):
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         return delta_log.stamped(self.storage, after=after)
+
+    @override
+    def history(self, from_version: int | None, *, files: bool) -> DeltaWitness:
+        return delta_log.read(self.storage, from_version=from_version, files=files)
 
     @override
     def rows_at(self, places: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]]:

@@ -25,8 +25,8 @@ from recon.sinks import failpoints
 from recon.sinks.base import Landed, rows_of_batch
 from recon.sinks.delta.append import DeltaAppend, commit_nothing, refusing_other_writers
 from recon.sinks.delta.commit import committing_with
-from recon.sinks.delta.reduce import MergeRows, ReducedCounts
 from recon.sinks.delta.statements import history, newest
+from recon.sinks.reduce import MergeRows, ReducedCounts
 from recon.spark.errors import refusal, without_sqlstate
 from recon.spark.lazy import F
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recon.sinks.delta.reduce import DELETED, ROW, ROWS, MergeRows, ReducedCounts
+from recon.sinks.reduce import DELETED, ROW, ROWS, MergeRows, ReducedCounts
 from recon.spark.columns import literal, quoted
 from recon.spark.delta_tables import Clause, Merge
 from recon.spark.lazy import F

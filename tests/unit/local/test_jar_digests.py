@@ -189,7 +189,7 @@ def test_a_list_is_made_from_ivys_cache(tmp_path: Path) -> None:
 def test_the_list_has_what_recon_and_its_tests_ask_for() -> None:
     assert {":".join(jar[1:4]) for jar in LISTED} >= {
         f"org.apache.kafka:kafka_2.13:{broker_jars.KAFKA_VERSION}",
-        *default_packages(kafka=True),
+        *default_packages(kafka=True, iceberg=True),
         *JDBC_DRIVERS,
     }
     assert len({(jar.used_by, jar.file_name) for jar in LISTED}) == len(LISTED)

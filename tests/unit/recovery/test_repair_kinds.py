@@ -16,6 +16,8 @@ from tests.support.witnesses import regular_ledger
 
 NEEDS: dict[str, dict[str, Any]] = {
     "delta_merge": {"keys": ["k"]},
+    "iceberg": {"target": "lake.sales.t"},
+    "iceberg_merge": {"target": "lake.sales.t", "keys": ["k"]},
     "jdbc_upsert": {"keys": ["k"], "connection": {"url": "jdbc:postgresql://db/shop"}},
     "jdbc_append": {"connection": {"url": "jdbc:postgresql://db/shop"}},
     "custom": {"write": "jobs:write", "declares": "at-least-once"},

@@ -251,7 +251,7 @@ def test_nothing_read_and_nothing_written_prove_nothing() -> None:
     assert judged(log(), None).failures == 0
     assert judged(delta(commit(0, operation="CREATE TABLE", data_change=False)), None).unproved is not None
     other_sink = replace(witnesses(LEDGER, delta=log()), sink="other")
-    assert DeltaHistory().judge(other_sink).unproved == "the Delta log of sink other was not read"
+    assert DeltaHistory().judge(other_sink).unproved == "the history of sink other was not read"
 
 
 # -- rows and metrics -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Adds recon's columns to a Delta table that was written without recon before.
+"""Adds recon's columns to a Delta or Iceberg table that was written without recon before.
 
 Only `_batch_id` and the source columns, in a commit of its own before the first write: `mergeSchema` would add whatever
 else the rows have, too, and an error in the user's schema has to stay an error.
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from recon.errors import SinkError
 from recon.model.wire.columns import STAMPED_COLUMNS
-from recon.spark.columns import quoted
 from recon.spark.errors import without_sqlstate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def add_columns(frame: DataFrame, target: str, label: str) -> None:
+def add_columns(frame: DataFrame, table: str, target: str, label: str) -> None:
     """Add those of recon's columns that the rows to write have and the table lacks.
 
     Args:
         frame: the rows to write.
-        target: the location of a table that exists.
+        table: a table that exists, as SQL names it.
+        target: the table in messages.
         label: who writes, for messages.
 
     Raises:
@@ -30,7 +30,7 @@ def add_columns(frame: DataFrame, target: str, label: str) -> None:
             written.
     """
     ours = [(f.name, f.dataType.simpleString()) for f in frame.schema.fields if f.name in STAMPED_COLUMNS]
-    present = _types(frame.sparkSession, target)
+    present = _types(frame.sparkSession, table)
     for name, kind in ours:
         if present.get(name, kind) != kind:
             raise SinkError(
@@ -41,11 +41,11 @@ def add_columns(frame: DataFrame, target: str, label: str) -> None:
     if not present or not missing:
         return
     columns = ", ".join(f"{name} {kind.upper()}" for name, kind in missing)
-    statement = f"ALTER TABLE delta.{quoted(target)} ADD COLUMNS ({columns})"
+    statement = f"ALTER TABLE {table} ADD COLUMNS ({columns})"
     try:
         frame.sparkSession.sql(statement)
-    except Exception as error:  # of Delta's classes, Spark's or Py4J's, depending on the session and on what forbids it
-        if {name for name, _ in missing} <= set(_types(frame.sparkSession, target)):
+    except Exception as error:  # of many classes, depending on the session and on what forbids it
+        if {name for name, _ in missing} <= set(_types(frame.sparkSession, table)):
             return  # another writer added them at the same moment
         raise SinkError(
             f"{label}: the table {target} has no column {', '.join(name for name, _ in missing)}, and recon could not "
@@ -54,8 +54,8 @@ def add_columns(frame: DataFrame, target: str, label: str) -> None:
         ) from error
 
 
-def _types(spark: SparkSession, target: str) -> dict[str, str]:
+def _types(spark: SparkSession, table: str) -> dict[str, str]:
     """The types of the table's columns; those with recon's names by recon's spelling, as Spark ignores case."""
     ours = {name.lower(): name for name in STAMPED_COLUMNS}
-    fields = spark.read.format("delta").load(target).schema.fields
+    fields = spark.table(table).schema.fields
     return {ours.get(field.name.lower(), field.name): field.dataType.simpleString() for field in fields}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import SinkError
 from recon.model.wire.columns import SOURCE_COLUMNS
-from recon.project import DeltaMergeSink
+from recon.project import DeltaMergeSink, IcebergMergeSink
 from recon.spark.columns import quoted
 from recon.spark.connect import analysed
 from recon.spark.errors import without_sqlstate
@@ -38,7 +38,7 @@ class ReducedCounts:
 class MergeRows:
     """The rows of one micro-batch and their columns, as the sink's keys name them."""
 
-    def __init__(self, sink: DeltaMergeSink, frame: DataFrame, name: str) -> None:
+    def __init__(self, sink: DeltaMergeSink | IcebergMergeSink, frame: DataFrame, name: str) -> None:
         self.sink, self.frame, self.name = sink, frame, name
         sensitive = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
         self._fold = (lambda text: text) if sensitive else str.lower

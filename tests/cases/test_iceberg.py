@@ -1,0 +1,176 @@
+"""Streams written to Iceberg tables through the hook, and what others do to them; audited."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from recon.recovery.rebuild import rebuild
+from tests.cases.lake import Lake, complete, failing, findings, ranges, statuses, told
+from tests.support import iceberg
+from tests.support.drivers import ICEBERG
+from tests.support.failpoints import dies_at
+from tests.support.kafka import LocalKafka
+from tests.support.postgres import LocalPostgres
+
+CHECKS = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "iceberg_history", "source_rows")
+
+
+@dataclass
+class IcebergLake(Lake):
+    """A pipeline whose sink is an Iceberg table."""
+
+    of: iceberg.Lake = field(kw_only=True)
+    kind: str = "iceberg"
+
+    @property
+    def project(self) -> Project:
+        sink = {
+            "name": "s",
+            "kind": self.kind,
+            "target": self.of.target,
+            "catalog": dict(self.of.properties),
+            "data_tests": [CheckSpec(test=name) for name in CHECKS],
+            **self.sink,
+        }
+        return Project(
+            name="lake",
+            ledger=LedgerConfig(location="recon"),
+            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
+            project_dir=self.path,
+            pipelines=(
+                Pipeline(
+                    name="p",
+                    checkpoint=self.checkpoint_name,
+                    source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
+                    sinks=(sink,),  # type: ignore[arg-type]
+                ),
+            ),
+        )
+
+    def rows(self) -> list[Any]:
+        self.spark.catalog.refreshTable(self.of.target)
+        return self.spark.table(self.of.target).collect()
+
+    def sql(self, statement: str) -> None:
+        self.spark.catalog.refreshTable(self.of.target)
+        self.spark.sql(statement.format(table=self.of.target))
+
+    def call(self, procedure: str) -> None:
+        self.spark.sql(f"CALL {self.of.name}.system.{procedure}")
+
+    def roll_back(self, version: int) -> None:
+        table = self.of.table()
+        target = next(s for s in table.metadata.snapshots if s.sequence_number == version)
+        with table.manage_snapshots() as snapshots:
+            snapshots.set_current_snapshot(snapshot_id=target.snapshot_id)
+
+    def looked_at(self, **options: Any) -> Any:
+        """An audit that leaves nothing for the next one."""
+        return self.audit(keep=False, **options)
+
+
+Make = Callable[..., IcebergLake]
+
+
+@pytest.fixture
+def make(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], postgres: LocalPostgres, tmp_path: Path
+) -> Make:
+    if not ICEBERG:
+        pytest.skip("Iceberg has no build for this Spark")
+
+    def made(**fields: Any) -> IcebergLake:
+        of = iceberg.lake_of_postgres(f"lake_{uuid.uuid4().hex[:8]}", tmp_path / "iceberg", postgres)
+        iceberg.add_to(spark, iceberg.spark_conf(of, postgres))
+        return IcebergLake(tmp_path, kafka, spark, topic("iceberg"), of=of, **fields)
+
+    return made
+
+
+def test_a_stream_and_what_others_do_to_its_table(make: Make) -> None:
+    after_each = [{"unique": {"arguments": {"column_name": "_source_offset"}}}]
+    tests = [*CHECKS, {"not_null": {"arguments": {"column_name": "value"}}}]
+    lake = make(sink={"post_batch": after_each, "data_tests": tests})
+    lake.produce(20)
+    lake.run(per_trigger=10)
+    versions = [entry.sink_version for entry in lake.entries()]
+    run = lake.looked_at()
+    assert complete(run), told(run)
+    assert set(statuses(run).values()) == {"pass"}
+    assert complete(lake.looked_at(no_spark=True))
+    assert versions == [2, 3]
+
+    lake.sql("INSERT INTO {table} SELECT * FROM {table} WHERE _source_offset < 5")
+    assert failing(run := lake.looked_at()) == {"DUPLICATE"}, told(run)
+    assert findings(run, "UNSTAMPED")
+    lake.roll_back(3)
+
+    lake.sql("DELETE FROM {table} WHERE _source_offset = 7")
+    run = lake.looked_at()
+    assert failing(run) == {"MUTATED", "GAP"}, told(run)
+    assert (0, 7, 8) in ranges(findings(run, "GAP"))
+    lake.roll_back(3)
+    assert complete(lake.looked_at())
+
+    lake.roll_back(2)
+    run = lake.looked_at(no_spark=True)
+    assert failing(run) == {"MUTATED", "GAP"}, told(run)
+    assert (0, 10, 20) in ranges(findings(run, "GAP"))
+    lake.roll_back(3)
+
+    lake.call("rewrite_data_files('sales.orders')")
+    assert complete(run := lake.audit()), told(run)
+    lake.call("expire_snapshots(table => 'sales.orders', older_than => TIMESTAMP '2100-01-01 00:00:00')")
+    run = lake.looked_at(full=True)
+    assert (failing(run), len(lake.of.table().metadata.snapshots)) == (set(), 1), told(run)
+    assert findings(run, "ATTESTED_ONLY"), told(run)
+    lake.produce(5)
+    lake.run()
+    assert complete(run := lake.audit()), told(run)
+
+
+def test_a_crash_before_the_entry_and_a_ledger_that_is_gone(make: Make) -> None:
+    lake = make()
+    lake.produce(10)
+    with pytest.raises(StreamingQueryException, match="died at published"):
+        lake.run(lake.hook(failpoint=dies_at("published")))
+    assert lake.entries() == []
+    lake.produce(5)
+    lake.run()
+    assert [(e.batch_id, e.status, e.rows_written) for e in lake.entries()] == [
+        (0, "rebuilt", 10),
+        (0, "already_committed", 10),
+        (1, "committed", 5),
+    ]
+    assert lake.values() == [(0, offset) for offset in range(15)]
+    assert complete(run := lake.audit()), told(run)
+    for file in sorted((lake.path / "recon").rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    restored = rebuild(lake.project)
+    assert [(e.batch_id, e.rows_written) for e in restored] == [(0, 10), (1, 5)]
+
+
+def test_a_stream_that_is_merged(make: Make) -> None:
+    lake = make(kind="iceberg_merge", sink={"keys": ["key"]})
+    lake.produce(20)
+    lake.produce(10)
+    lake.run(per_trigger=12)
+    assert sorted((bytes(r["key"]), r["_source_offset"]) for r in lake.rows())[0] == (b"k0", 20)
+    assert [(e.rows_read, e.rows_written, e.rows_filtered) for e in lake.entries()] == [
+        (12, 12, 0),
+        (12, 12, 0),
+        (6, 6, 0),
+    ]
+    assert complete(run := lake.looked_at()), told(run)
+    assert complete(lake.looked_at(no_spark=True))
+    lake.sql("UPDATE {table} SET _source_offset = 3 WHERE _source_offset = 20")
+    assert failing(lake.looked_at()) == {"MUTATED"}
