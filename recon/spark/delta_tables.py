@@ -7,7 +7,8 @@ statements are sent as SQL.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from recon.spark.connect import analysed, connects
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +85,25 @@ class Merge:
         view = f"recon_{uuid.uuid4().hex}"
         self.source.createOrReplaceTempView(view)
         try:
-            into = "MERGE WITH SCHEMA EVOLUTION INTO" if self.evolve_schema else "MERGE INTO"
             clauses = "\n".join(clause.sql() for clause in self.clauses)
-            spark.sql(f"{into} delta.{quoted(self.target)} AS t USING {view} AS s ON {self.on}\n{clauses}")
+            with _evolving(spark) if self.evolve_schema else nullcontext():
+                spark.sql(f"MERGE INTO delta.{quoted(self.target)} AS t USING {view} AS s ON {self.on}\n{clauses}")
         finally:
             spark.catalog.dropTempView(view)
+
+
+@contextmanager
+def _evolving(spark: SparkSession) -> Iterator[None]:
+    """Lets a MERGE add columns; WITH SCHEMA EVOLUTION does not let a clause of SQL set one by name (Delta 4.0)."""
+    before = spark.conf.get(_EVOLVES, None)
+    spark.conf.set(_EVOLVES, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_EVOLVES)
+        else:
+            spark.conf.set(_EVOLVES, before)
 
 
 def update(spark: SparkSession, target: str, values: Mapping[str, str], where: str) -> None:
