@@ -46,11 +46,11 @@ class SourceTableVersions(EvidenceCheck):
         DUPLICATE: a commit copied rows into new files, and the query read these (`ignoreChanges`). Not in a sink whose
             rows later micro-batches replace.
         MUTATED: a commit changed rows, the query read on behind it, and recon.yml does not say with which option; or
-            the table ends below what was read of it, or its versions are younger than the micro-batches that read
-            them: an older copy is in its place.
+            the table ends below what was read of it: an older copy is in its place.
         EXPLAINED: commits that only deleted rows, which a stream does not pass on.
         INCONCLUSIVE: a commit may have given the query rows that it had read before, as a RESTORE does, or one whose
-            metrics do not say how many rows it copied.
+            metrics do not say how many rows it copied; or versions are younger than the micro-batches that read them:
+            clocks are apart, or an older copy was put in the table's place and written on.
 
     Example:
         data_tests:
@@ -214,10 +214,11 @@ def _judge_times(key: Key, ledger: LedgerSlice, table: SourceTable, findings: Fi
             youngest = max(times, default=None) if read.topic == key.topic else None
             if youngest is not None and youngest > head.committed_at + _CLOCKS_APART:
                 findings.add(
-                    Code.MUTATED,
-                    f"{table.location}: {key.offsets(*read.span)} were committed at {youngest:%Y-%m-%d %H:%M:%S}Z, and "
-                    f"{named(head)} read them at {head.committed_at:%Y-%m-%d %H:%M:%S}Z: an older copy of the table "
-                    "was put in its place and written on, and what it has there now was not read",
+                    Code.INCONCLUSIVE,
+                    f"{table.location}: {key.offsets(*read.span)} were committed up to {youngest:%Y-%m-%d %H:%M:%S}Z, "
+                    f"and {named(head)} is of {head.committed_at:%Y-%m-%d %H:%M:%S}Z: either clocks are apart, or an "
+                    "older copy of the table was put in its place and written on, and what it has there now was not "
+                    "read; compare the rows, then accept this",
                     head=head,
                     key=key,
                     span=read.span,
