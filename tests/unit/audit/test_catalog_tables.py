@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from recon.hook import ForeachBatch
 from recon.project import Project, load
 from recon.sinks.catalog import ProjectTables
 from recon.spark.catalog import require_located
+from recon.storage import Storage
 from tests.support.messages import raises, same_message
 from tests.unit.recovery.test_starting_offsets import Table
 
@@ -132,10 +134,15 @@ def test_an_audit_that_cannot_resolve(project: Project, monkeypatch: pytest.Monk
 
 def test_tables_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("recon.sinks.catalog.read_newest", lambda _, storage: opened.append(storage.uri))
+
+    def read(_: Any, storage: Storage) -> Any:
+        opened.append(storage.uri)
+        return SimpleNamespace(schema="")
+
+    monkeypatch.setattr("recon.sinks.catalog.read_newest", read)
     spark: Any = Spark({"main.sales.other": delta("file:/lake/other"), NAME: delta("file:/lake/orders")})
     tables = ProjectTables(project, spark)
-    monkeypatch.setattr("recon.sinks.delta.append.read_newest", lambda _, storage: opened.append(storage.uri))
+    monkeypatch.setattr("recon.sinks.delta.append.read_newest", read)
     tables.open("ref('other')")
     tables.open("ref('orders')")
     assert opened == ["/lake/other", "/lake/orders"]
