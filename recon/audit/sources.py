@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from recon.audit.session import AuditSession
 from recon.checks.engine.runner import Answers, Questions
@@ -23,6 +23,7 @@ from recon.model import (
     CommitRows,
     DeltaWitness,
     KafkaWitness,
+    Passes,
     ProgressWitness,
     QuarantinedRows,
     RowsWitness,
@@ -90,8 +91,10 @@ class Sources:
         source = self.pipeline.source
         if source.delta is None:
             raise EvidenceError(f"pipeline {self.pipeline.name} reads no Delta table")
-        passes: Literal["", "skip", "changes", "deletes"] = ""
-        if source.is_set("skipChangeCommits"):
+        passes: Passes = ""
+        if source.is_set("readChangeFeed"):
+            passes = "feed"
+        elif source.is_set("skipChangeCommits"):
             passes = "skip"
         elif source.is_set("ignoreChanges"):
             passes = "changes"

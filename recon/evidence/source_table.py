@@ -3,30 +3,34 @@
 A stream reads the data files that a commit added with dataChange=true, in the order of the commit's actions
 (`DeltaSource.filterAndGetIndexedFiles`); a new query first reads those of a snapshot, by modification time and path
 (`DeltaSourceSnapshot`). Their numbers of rows are in the statistics of the add actions.
+
+Of a table's change data feed it reads the files of cdc actions, whose rows only the files themselves say; of a commit
+without these, the files that it added and removed (`DeltaSourceCDCSupport.filterCDCActions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
+from urllib.parse import unquote
 
 from recon.errors import EvidenceError
 from recon.evidence import delta_log
-from recon.evidence.delta_commits import contents, parse_commit, version_of
+from recon.evidence.delta_commits import actions, contents, file_name, num_records, parse_commit, version_of
+from recon.lazy import pa
 from recon.limits import delta_rs_options
-from recon.model import SourceCommit, SourceTable
+from recon.model import DeltaCommit, Passes, SourceCommit, SourceTable
 from recon.model.delta_offsets import BEGINNING, position_of
 from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 from recon.text import first_line
 
 _LOG = "_delta_log"
+_CHANGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")  # by a MERGE
 
 
-def read(
-    storage: Storage, ranges: Collection[OffsetSpan], passes: Literal["", "skip", "changes", "deletes"] = ""
-) -> SourceTable:
+def read(storage: Storage, ranges: Collection[OffsetSpan], passes: Passes = "") -> SourceTable:
     """The table's log from the first commit on that some ranges hold.
 
     Args:
@@ -55,7 +59,7 @@ def read(
             version=version,
             timestamp=commit.timestamp,
             operation=commit.operation,
-            files=tuple(files.rows),
+            files=_feed(storage, version, raw, commit) if passes == "feed" else tuple(files.rows),
             removes=commit.files_removed > 0,
             vectors=files.vectors,
             metrics=commit.operation_metrics,
@@ -89,6 +93,35 @@ class _Files:
 
     def remove(self, action: Mapping[str, Any]) -> None:
         """A remove action."""
+
+
+def _feed(storage: Storage, version: int, raw: bytes, commit: DeltaCommit) -> tuple[int | None, ...]:
+    """The rows of each file that a commit gives a reader of the change data feed; None for a number that is not known.
+
+    A file with a deletion vector is compared with the file that it takes the place of: only Spark tells the rows.
+    """
+    listed = list(actions(storage.child(_LOG), file_name(version), raw))
+    changes = [action["cdc"] for action in listed if "cdc" in action]
+    if changes:
+        return tuple(_rows_in(storage, unquote(file["path"])) for file in changes)
+    if commit.is_merge and all(commit.metric(name) == 0 for name in _CHANGED):
+        return ()
+    files = [body for action in listed for kind, body in action.items() if kind in ("add", "remove")]
+    changing = [body for body in files if body.get("dataChange", True)]
+    if any(body.get("deletionVector") for body in changing):
+        return (None,) * len(changing)
+    return tuple(num_records(body.get("stats")) for body in changing)
+
+
+def _rows_in(storage: Storage, path: str) -> int | None:
+    """The rows of a Parquet file, by its footer; None where it cannot be read any more."""
+    import pyarrow.parquet as pq
+
+    try:
+        with storage.opened(path) as file:
+            return int(pq.ParquetFile(file).metadata.num_rows)
+    except (OSError, EvidenceError, pa.ArrowException):
+        return None
 
 
 def _first_commit(start: int, end: int) -> int:

@@ -430,6 +430,7 @@ class DeltaWitness:
         return version > min(self.line, default=-1)
 
 
+Passes = Literal["", "skip", "changes", "deletes", "feed"]
 _COPIED = ("numCopiedRows", "num_copied_rows", "numTargetRowsCopied", "num_target_rows_copied")
 
 
@@ -486,8 +487,8 @@ class SourceTable:
     the stream read in the period, and later ones. `snapshots` has, by version, the rows of each data file of the table
     at that version, in the order in which a new query reads them; or why they cannot be told. `passes` is what
     recon.yml says that the query does with commits that remove files: `skip` them (skipChangeCommits), read their new
-    files (`changes`: ignoreChanges), pass over such as only delete (`deletes`: ignoreDeletes); "" where it says
-    nothing, and Spark then stops the query.
+    files (`changes`: ignoreChanges), pass over such as only delete (`deletes`: ignoreDeletes), or read the change data
+    `feed`, whose files the commits then have; "" where it says nothing, and Spark then stops the query.
     """
 
     location: str
@@ -498,7 +499,7 @@ class SourceTable:
     last: int | None = None
     commits: Mapping[int, SourceCommit] = field(default_factory=dict)
     snapshots: Mapping[int, Sequence[int | None] | str] = field(default_factory=dict)
-    passes: Literal["", "skip", "changes", "deletes"] = ""
+    passes: Passes = ""
 
     @property
     def topic(self) -> str:
@@ -534,12 +535,10 @@ class SourceTable:
 
     def _taken(self, commit: SourceCommit) -> Sequence[int | None] | str:
         """The files of a commit that a stream reads."""
-        if not commit.removes or not commit.files:
+        if not commit.removes or not commit.files or self.passes in ("changes", "feed"):
             return commit.files
         if self.passes == "skip":
             return ()
-        if self.passes == "changes":
-            return commit.files
         return (
             f"version {commit.version} of {self.location} ({commit.operation}) replaced data files, and whether the "
             "query reads the new ones (ignoreChanges) or passes over them (skipChangeCommits) recon.yml does not say"

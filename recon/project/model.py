@@ -68,6 +68,7 @@ _DELTA_OPTIONS = (
     "skipChangeCommits",
     "ignoreChanges",
     "ignoreDeletes",
+    "readChangeFeed",
     "startingVersion",
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
@@ -76,7 +77,7 @@ _DELTA_OPTIONS = (
 )
 
 
-_SWITCHES = ("skipChangeCommits", "ignoreChanges", "ignoreDeletes", "failOnDataLoss")
+_SWITCHES = ("skipChangeCommits", "ignoreChanges", "ignoreDeletes", "readChangeFeed", "failOnDataLoss")
 
 
 class Source(Strict):
@@ -139,7 +140,8 @@ class Source(Strict):
 
     def _option(self, option: str) -> str | None:
         """The value of an option, in whatever case it is written, as Spark reads them."""
-        return next((value for name, value in self.options.items() if name.lower() == option.lower()), None)
+        names = [option.lower()]
+        return next((value for name, value in self.options.items() if name.lower() in names), None)
 
 
 class Routes(Strict):

@@ -163,6 +163,25 @@ def test_a_commit_that_replaces_rows(layers: Layers, option: str) -> None:
     assert Code.MUTATED in codes(run, "source_table")
 
 
+def test_a_change_data_feed(layers: Layers) -> None:
+    """Rows before and after a change are rows of the feed; a file that only some rows left is not read whole."""
+    layers = layers.with_(options={"readChangeFeed": "true"})
+    table = f"delta.`{layers.bronze}`"
+    properties = "'delta.enableChangeDataFeed' = 'true'"
+    layers.spark.sql(f"CREATE TABLE {table} (version BIGINT, id BIGINT) USING delta TBLPROPERTIES({properties})")
+    layers.add(4)
+    layers.run()
+    layers.spark.sql(f"UPDATE {table} SET id = 100 WHERE id = 1")
+    layers.spark.sql(f"DELETE FROM {table} WHERE id = 2")
+    layers.add(3)
+    layers.run()
+    run = layers.audit()
+    assert answer(run) == "complete"
+    silver = layers.spark.read.format("delta").load(str(layers.silver))
+    assert silver.count() == 4 + 2 + 1 + 3
+    assert codes(run, "source_table") == []
+
+
 def test_a_commit_at_which_the_query_stops(layers: Layers) -> None:
     layers.add(3)
     layers.run()

@@ -188,7 +188,7 @@ def _waits(commit: SourceCommit, come_to: Position, passes: str) -> bool:
     read = come_to.files if commit.version == come_to.version else 0
     if commit.version < come_to.version or (come_to.in_snapshot and commit.version == come_to.version):
         return False
-    if commit.removes:
+    if commit.removes and passes != "feed":
         return not passes or (bool(commit.files) and passes != "skip")
     return len(commit.files) > read
 
@@ -227,6 +227,8 @@ def _judge_times(key: Key, ledger: LedgerSlice, table: SourceTable, findings: Fi
 
 def _judge_changes(key: Key, come_to: Position, table: SourceTable, witnesses: Witnesses, findings: Findings) -> None:
     """Commits that changed rows, of those that the stream read or has to read next."""
+    if table.passes == "feed":
+        return  # every change is given to the query
     explained = []
     for _, commit in sorted(table.commits.items()):
         if not commit.removes and not (commit.is_restore and commit.files):

@@ -162,6 +162,23 @@ def test_what_recon_yml_says_of_commits_that_replace_rows(tmp_path: Path) -> Non
     assert [(log.commits[v].adds_new, log.commits[v].copied) for v in (1, 2)] == [(True, 2), (False, 2)]
 
 
+def test_a_change_data_feed(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array([1, 2, 3, 4], pa.int64())})
+    write_deltalake(str(tmp_path), rows, configuration={"delta.enableChangeDataFeed": "true"})
+    table = DeltaTable(str(tmp_path))
+    table.update(updates={"a": "9"}, predicate="a = 1")  # the row before and after
+    table.delete("a = 2")
+    write_deltalake(str(tmp_path), rows, mode="append")
+    storage = Storage(str(tmp_path))
+    read = spans((BEGINNING, offset_of(1, 0)), (offset_of(1, 0), offset_of(4, 0)), table_id=str(table.metadata().id))
+    log = source_table.read(storage, read, "feed")
+    assert [log.commits[version].files for version in (1, 2, 3)] == [(2,), (1,), (4,)]
+    assert [log.records(*one.span) for one in read] == [4, 7]
+    for file in (tmp_path / "_change_data").rglob("*.parquet"):
+        file.unlink()
+    assert isinstance(source_table.read(storage, read, "feed").records(*read[1].span), str)
+
+
 def test_a_table_of_which_other_ranges_are(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.commit([3])

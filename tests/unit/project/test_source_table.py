@@ -68,7 +68,7 @@ def test_a_table_of_a_catalog_is_looked_up(tmp_path: Path) -> None:
     [
         ("{delta: bronze/orders}", "{delta: bronze/orders, topics: [orders]}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, isolation_level: read_committed}"),
-        ("{delta: bronze/orders}", "{delta: bronze/orders, options: {readChangeFeed: 'true'}}"),
+        ("{delta: bronze/orders}", "{delta: bronze/orders, options: {excludeRegex: '_tmp'}}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {skipChangeCommit: 'true'}}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {startingVersion: latest}}"),
         ("{delta: bronze/orders}", "{delta: bronze/orders, options: {ignoreDeletes: 'yes'}}"),

@@ -128,6 +128,8 @@ RESTORED = {"operation": "RESTORE"}
         ("changes", {**REPLACED, "metrics": {"numTargetRowsCopied": "0"}}, (3,), None),
         ("changes", {"operation": "WRITE", "removes": True}, (3,), None),
         ("changes", DELETED, (), Code.EXPLAINED),
+        ("feed", REPLACED, (3,), None),
+        ("feed", RESTORED, (3,), None),
     ],
 )
 def test_commits_that_changed_rows(
