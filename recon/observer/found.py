@@ -133,8 +133,9 @@ def _topics(state: CheckpointWitness) -> dict[str, dict[int, int]]:
     ends += [(topic, partition, end) for _, topic, partition, end in last.new_partitions]
     if not ends:
         raise ConfigError(
-            f"the query of checkpoint {state.location} has no offsets of Kafka in its newest micro-batch: recon proves "
-            "streams that read Kafka; name the checkpoint of such a query"
+            f"the query of checkpoint {state.location} has no offsets of Kafka in its newest micro-batch: name the "
+            "checkpoint of a query that reads Kafka, or, where it reads a Delta table, write recon.yml by hand "
+            "(source: {delta: …}), as the checkpoint does not say where the table is"
         )
     topics: dict[str, dict[int, int]] = {}
     for topic, partition, end in sorted(ends):
