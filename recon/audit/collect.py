@@ -165,7 +165,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     table = (
         None
         if pipeline.of_kafka
-        else attempt("kafka", lambda: reader.source_table(known(slices) or {}, known(delta) or {}))
+        else read("kafka", lambda: reader.source_table(known(slices) or {}, known(delta) or {}))
     )
 
     # 9. What a listener recorded of each micro-batch; nothing is compared with it.
@@ -266,7 +266,7 @@ class Evidence:
             value = getattr(self.witnesses, witness)
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
-        if isinstance(self.witnesses.source_table, Unavailable):
+        if isinstance(self.witnesses.source_table, Unavailable) and "kafka" in self._wanted:
             yield self.witnesses.source_table
         if isinstance(self._looked, Unavailable):
             yield self._looked

@@ -47,6 +47,8 @@ PROOF = (
     ("source_rows",),
 )
 
+# Of a query that reads a Delta table, only its log shows which commits gave rows again, or none.
+_OF_TABLE = (*PROOF, ("source_table",))
 _UNSEEN = "a row that is lost while another is doubled in the same micro-batch does not show"
 _NO_PROOFS = Proofs()
 _POINTS = 200
@@ -64,14 +66,20 @@ _STATES: Mapping[Code, _State] = {
 
 
 def answer(
-    results: Sequence[CheckResult], sinks: Iterable[str], proofs: Proofs = _NO_PROOFS, speaks_of: str = ""
+    results: Sequence[CheckResult],
+    sinks: Iterable[str],
+    proofs: Proofs = _NO_PROOFS,
+    speaks_of: str = "",
+    *,
+    of_kafka: bool = True,
 ) -> tuple[Answer, str]:
     """A pipeline's answer and the sentence behind it, from its evidence checks alone, without those of `RUNNING`.
 
     A refutation makes it "not complete", whatever severity the check was given, and so does one of an earlier audit
     that is still open; the sentence is of the worst, that is first of records which nobody can read any more.
     "complete" needs every check of `PROOF` to have passed for every sink; anything less could not be proved.
-    `speaks_of` names the micro-batches that "complete" speaks of.
+    `speaks_of` names the micro-batches that "complete" speaks of. Where the query reads a Delta table (not `of_kafka`),
+    `source_table` is needed, too.
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     judged = {(r.sink, r.check) for r in evidence}
@@ -93,7 +101,7 @@ def answer(
         if result.status == "fail":
             return "not complete", f"{result.name}: {result.message}"
     for sink in sinks:
-        missing = lacking(evidence, sink)
+        missing = lacking(evidence, sink, of_kafka=of_kafka)
         if missing:
             return "could not be proved", f"{', '.join(missing)} did not run for sink {sink}"
     for result in evidence:
@@ -104,10 +112,10 @@ def answer(
     return "complete", f"Every offset of {speaks_of or 'what the stream has read so far'} is accounted for"
 
 
-def lacking(results: Iterable[CheckResult], sink: str) -> list[str]:
+def lacking(results: Iterable[CheckResult], sink: str, *, of_kafka: bool = True) -> list[str]:
     """The checks of `PROOF` that did not run for a sink."""
     ran = {result.check for result in results if result.sink == sink}
-    return [" or ".join(named) for named in PROOF if ran.isdisjoint(named)]
+    return [" or ".join(named) for named in (PROOF if of_kafka else _OF_TABLE) if ran.isdisjoint(named)]
 
 
 def pipeline_facts(
@@ -117,7 +125,8 @@ def pipeline_facts(
     of_pipeline = [result for result in results if result.pipeline == pipeline.name]
     slices, proofs = known(witnesses.ledgers) or {}, witnesses.proofs
     speaks_of = scope.speaks_of(proofs.of_sink, slices)
-    outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks], proofs, speaks_of)
+    names = [sink.name for sink in pipeline.sinks]
+    outcome, because = answer(of_pipeline, names, proofs, speaks_of, of_kafka=pipeline.of_kafka)
     if outcome == "complete" and pipeline.is_observed:
         because += _but_observed(witnesses)
     elif outcome == "complete" and not pipeline.of_kafka:

@@ -16,8 +16,8 @@ Formats, from Spark's sources:
 - A source that is a Delta table (`DeltaSourceOffset`): `{"sourceVersion":1,"reservoirId":<table id>,
   "reservoirVersion":7,"index":-1,"isStartingVersion":false}`. `index` is the last file read of the version, below 0 for
   none; `isStartingVersion` says that the file is one of the snapshot with which a new query begins. Where that began
-  stands in no file (`DeltaSource.extractStartingState`): with the snapshot of the version in the first offset, or of
-  the one before where that offset is behind it. recon has offsets for a Delta table (recon.model.delta_offsets).
+  stands in no file (`DeltaSource.extractStartingState`): with the snapshot of the version in the first offset, or,
+  where that offset has left the snapshot, of the version before. recon.model.delta_offsets makes offsets of them.
 
 Spark keeps the last 100 or so micro-batches (`spark.sql.streaming.minBatchesToRetain`), so the oldest one
 left usually has no predecessor and therefore no known start.
@@ -186,7 +186,7 @@ def _same_kinds(storage: Storage, plans: Mapping[int, _Planned]) -> None:
             raise _broken(
                 storage,
                 f"offsets/{batch_id}",
-                f"source {source} has no offsets of Kafka there, and has them in offsets/{of_kafka[source]}",
+                f"source {source} has no offsets there that recon knows, and has such in offsets/{of_kafka[source]}",
             )
 
 

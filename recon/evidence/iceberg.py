@@ -259,7 +259,8 @@ def commit_of(snapshot: Snapshot, rows: Snapshot | None = None) -> DeltaCommit:
         rows_removed=counts.removed(),
         data_change=operation != "replace" and files_added + files_removed > 0,
         made_by=_made_by(summary_of(of)),
-        left_nothing=counts["total-records"] == counts["added-records"] and "total-records" in counts.summary,
+        # A DELETE that rewrites every file adds all rows that are left: whether they are others, no count shows.
+        left_nothing=counts["total-records"] == counts["added-records"] == 0 and "total-records" in counts.summary,
     )
 
 

@@ -16,6 +16,7 @@ from recon.errors import NewEpochError, SinkError
 from recon.lazy import np
 from recon.ledger import Ledger, coverage
 from recon.model import LedgerEntry, ReconStamp, offsets_text
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Sink
 
@@ -195,12 +196,15 @@ class Epochs:
             faults.append(f"overlap what the ledger already holds ({coverage.described(overlaps)})")
         if gaps:
             faults.append(f"leave a gap to the ledger's end ({coverage.described(gaps)})")
+        of_table = any(is_delta(span.topic) for span in batch.ranges)
+        option, drop = "startingVersion" if of_table else "startingOffsets", ""
+        if overlaps and not of_table:
+            drop = " (or drop what is already there with `trim_replayed_offsets: true`)"
         message = (
             f"{self._name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} {does} and its "
-            f"ranges {' and '.join(faults)}; either start a fresh checkpoint with the startingOffsets that "
+            f"ranges {' and '.join(faults)}; either start a fresh checkpoint with the {option} that "
             f"`recon offsets --pipeline {self._pipeline} --sink {self._sink.name}` prints, or accept it with "
-            "`on_new_epoch: warn`"
-            + (" (or drop what is already there with `trim_replayed_offsets: true`)" if overlaps else "")
+            f"`on_new_epoch: warn`{drop}"
         )
         if self._sink.on_new_epoch == "stop":
             raise NewEpochError(message)

@@ -468,9 +468,9 @@ class SourceCommit:
         Spark and delta-rs name the metric otherwise. Of a file with a deletion vector all rows that are left were there
         before.
         """
-        if self.operation.upper().startswith(("WRITE", "CREATE", "REPLACE", "STREAMING UPDATE")):
-            return 0
         texts = [str(self.metrics[name]) for name in _COPIED if self.metrics.get(name) is not None]
+        if not texts and self.operation.upper().startswith(("WRITE", "CREATE", "REPLACE", "STREAMING UPDATE")):
+            return 0
         return int(texts[0]) if texts and texts[0].isdecimal() and not self.vectors else None
 
     @property

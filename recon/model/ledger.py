@@ -136,7 +136,7 @@ class EntryHead:
 
     @property
     def reads(self) -> bool:
-        """Whether its offsets were read from Kafka for it: by a micro-batch, or by a repair."""
+        """Whether its offsets were read from the source for it: by a micro-batch, or by a repair."""
         return self.epoch >= 0 or self.epoch == REPAIRS
 
     @property

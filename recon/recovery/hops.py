@@ -64,11 +64,20 @@ class Hops:
         """The pipelines that read the table of a sink."""
         if not sink.is_delta:
             return
-        table = self.project.location(sink).rstrip("/")
+        mine = self._table_id(self.project.location(sink))
         for pipeline in self.project.pipelines:
             read = pipeline.source.delta
-            if read is not None and self.project.table_location(read).rstrip("/") == table:
+            if mine is not None and read is not None and self._table_id(self.project.table_location(read)) == mine:
                 yield pipeline
+
+    def _table_id(self, location: str) -> str | None:
+        """The id of a Delta table; None where it cannot be read."""
+        table = Storage(location, self.project.storage_options)
+        try:
+            newest = delta_log.latest_version(table)
+            return None if newest is None else delta_log.current_table_id(table, newest)
+        except ReconError:
+            return None
 
     def _path(self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int]) -> SampledPath:
         entries = self._entries(pipeline, sink, versions)
@@ -100,12 +109,7 @@ class Hops:
 
     def _topic(self, pipeline: Pipeline) -> str:
         """What the table that a pipeline reads is called in the ledger; "" where its id cannot be read."""
-        table = Storage(self.project.table_location(pipeline.source.delta or ""), self.project.storage_options)
-        try:
-            newest = delta_log.latest_version(table)
-            table_id = None if newest is None else delta_log.current_table_id(table, newest)
-        except ReconError:
-            return ""
+        table_id = self._table_id(self.project.table_location(pipeline.source.delta or ""))
         return "" if table_id is None else topic_of(table_id)
 
     def _none(self, pipeline: Pipeline, sink: Sink) -> LedgerSlice:
@@ -164,7 +168,9 @@ class Hops:
         if any(head.rows_filtered is None for head in heads):
             return "not decided", f"no row; {which} was read, and whether the transform dropped rows was not counted"
         filtered = sum(head.rows_filtered or 0 for head in heads)
-        if all(head.rows_filtered == head.rows_read for head in heads):
+        if pipeline.source.is_set("skipChangeCommits"):
+            return "not decided", f"no row; the query may have passed over {which} (skipChangeCommits)"
+        if all(head.rows_read and head.rows_filtered == head.rows_read for head in heads):
             return "filtered", f"no row; the transform dropped every row of {which}"
         if filtered:
             return "not decided", f"no row; {filtered:,} rows were filtered, and which ones is not recorded"

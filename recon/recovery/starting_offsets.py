@@ -51,10 +51,8 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
         return _dumped(pipe, planned_offsets(project, pipe, ledger.location))
     for name, of_sink in ends.items():
         if not of_sink:
-            raise ConfigError(
-                f"the ledger holds no offsets for pipeline {pipeline}, sink {name}; begin with "
-                'startingOffsets "earliest" or "latest"'
-            )
+            begin = 'with startingOffsets "earliest" or "latest"' if pipe.of_kafka else "with the table as a whole"
+            raise ConfigError(f"the ledger holds no offsets for pipeline {pipeline}, sink {name}; begin {begin}")
     offsets = {name: _dumped(pipe, of_sink) for name, of_sink in ends.items()}
     if len(set(offsets.values())) > 1:
         raise ConfigError(

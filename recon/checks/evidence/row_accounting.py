@@ -233,8 +233,7 @@ def account(
             lost=0 if reduces else _lost(head),
             uncounted=head.is_uncounted and head.read is None and head.returned is None,
             doubted=not counts.explodes
-            and expected is not None
-            and _doubted(head, CountedRows(size, expected[entry]), operators),
+            and _doubted(head, None if expected is None else CountedRows(size, expected[entry]), operators),
         )
     return Account(covered, counted, transforms, operators, width, given, uncountable)
 
@@ -301,10 +300,13 @@ def _left_as_read(head: EntryHead) -> bool:
     return head.read is not None and head.read.fingerprint is not None and head.read == head.returned
 
 
-def _doubted(head: EntryHead, expected: CountedRows, operators: Operators) -> bool:
-    """Whether rows were lost and others doubled between two points where as many rows were counted."""
+def _doubted(head: EntryHead, expected: CountedRows | None, operators: Operators) -> bool:
+    """Whether rows were lost and others doubled between two points where as many rows were counted.
+
+    `expected` is what follows from the ranges, None where nothing does.
+    """
     points = [head.read, head.returned]
-    if not operators.keeps_state(head):
+    if expected is not None and not operators.keeps_state(head):
         points.insert(0, expected)
     if head.rows_quarantined == 0:
         points.append(head.given)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -15,7 +15,8 @@ from recon.checks.evidence.findings import Findings, ledger_of, named, no_entrie
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
 from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Unavailable, Verdict, Witnesses, why_unknown
-from recon.model.delta_offsets import Position, is_delta, offset_of, position_of
+from recon.model.delta_offsets import BEGINNING, Position, described, is_delta, offset_of, place, position_of
+from recon.model.offsets import Spans
 from recon.text import plural, some
 
 _CLOCKS_APART = timedelta(minutes=5)  # of the driver and of whoever wrote the table
@@ -25,8 +26,9 @@ _CLOCKS_APART = timedelta(minutes=5)  # of the driver and of whoever wrote the t
 class SourceTableVersions(EvidenceCheck):
     """Where the ledger's last micro-batch ended, against the Delta table that the query reads (`source: {delta: …}`).
 
-    Proves that no version of the table was left out behind the ledger's end, says how far the stream is behind, and
-    which commits changed rows that the stream reads. It needs the ledger and the table's log, and no Spark.
+    Proves that no version of the table was left out after the ledger's end, says how far the stream lags, and
+    which commits changed rows that the stream reads. "complete" rests on it. It needs the ledger and the table's log,
+    and no Spark.
 
     Args:
         warn_after: the age of the oldest version with unread rows from which on lag warns, as
@@ -38,19 +40,21 @@ class SourceTableVersions(EvidenceCheck):
         LAG: the oldest of them is older than `warn_after` (warns).
         STALLED: it is older than `error_after`; or a version that waits changes rows, at which Spark stops the query,
             since recon.yml names no option with which it goes on.
-        LOSS_RETENTION: the log begins behind the ledger's end: the versions between were cleaned up unread. Spark stops
+        LOSS_RETENTION: the log begins after the version at which the ledger ends: the versions between were cleaned up
+            unread. Spark stops
             the query there or, with `failOnDataLoss: false`, leaves them out without an error.
         RECREATED: the table has another id than the one that was read.
         GAP: a commit replaced rows (UPDATE, MERGE, an overwrite), and the query passed over it with the new rows
             (`skipChangeCommits`).
         DUPLICATE: a commit copied rows into new files, and the query read these (`ignoreChanges`). Not in a sink whose
             rows later micro-batches replace.
-        MUTATED: a commit changed rows, the query read on behind it, and recon.yml does not say with which option; or
+        MUTATED: a commit changed rows, the query went on past it, and recon.yml does not say with which option; or
             the table ends below what was read of it: an older copy is in its place.
         EXPLAINED: commits that only deleted rows, which a stream does not pass on.
         INCONCLUSIVE: a commit may have given the query rows that it had read before, as a RESTORE does, or one whose
             metrics do not say how many rows it copied; or versions are younger than the micro-batches that read them:
-            clocks are apart, or an older copy was put in the table's place and written on.
+            clocks are apart, or an older copy was put in the table's place and written on; or the log no longer has
+            commits that were read since the audit before, so that what they changed is not known.
 
     Example:
         data_tests:
@@ -81,29 +85,32 @@ class SourceTableVersions(EvidenceCheck):
             return Verdict(unproved=f"no micro-batch of sink {witnesses.sink} read a Delta table")
         if not table.exists or table.last is None or table.table_id is None:
             return Verdict(unproved=f"there is no Delta table at {table.location}, or its log cannot be read")
-        newest = next((key for key in reversed(_read_by(ledger)) if is_delta(key.topic)), None)
-        if newest is None or newest.topic != table.topic:
-            read = "none" if newest is None else newest
+        newest = next((key for key in _read_last(ledger) if is_delta(key.topic)), None)
+        if newest is None:
+            return Verdict(unproved=f"the newest micro-batches of sink {witnesses.sink} read no Delta table")
+        if newest.topic != table.topic:
             findings.add(
                 Code.RECREATED,
-                f"{table.location} has the id {table.table_id}, and what was read last is {read}: the table was made "
+                f"{table.location} has the id {table.table_id}, and what was read last is {newest}: the table was made "
                 "anew, and the query needs a fresh checkpoint, or recon.yml names another one than the query reads",
                 key=newest,
             )
             return findings.verdict("")
-        evidence = self._judge(newest, incarnations[newest][-1], table, witnesses, findings)
+        evidence = self._judge(newest, incarnations[newest][-1], table, ledger, witnesses, findings)
         _judge_times(newest, ledger, table, findings)
         limits = {"warn_after": self.warn_after, "error_after": self.error_after}
         told = {name: str(limit) if limit else None for name, limit in limits.items()}
-        behind = plural(len(evidence["waiting"]), "version")
-        where = f"{behind} before the newest" if evidence["waiting"] else "the newest version"
-        return findings.verdict(f"{table.location} read up to {where}", limits=told, **evidence)
+        come_to = place(offset_of(*evidence["read_up_to"][:2], in_snapshot=evidence["read_up_to"][2]))
+        waiting = plural(len(evidence["waiting"]), "later version")
+        message = f"{table.location} read up to {come_to}; {waiting} with rows to read"
+        return findings.verdict(message, limits=told, **evidence)
 
     def _judge(
         self,
         key: Key,
         incarnation: TopicIncarnation,
         table: SourceTable,
+        ledger: LedgerSlice,
         witnesses: Witnesses,
         findings: Findings,
     ) -> dict[str, Any]:
@@ -125,11 +132,12 @@ class SourceTableVersions(EvidenceCheck):
                 span=(offset_of(last + 1, 0), offset_of(come_to.version, 0)),
             )
             return evidence
-        ledger = ledger_of(witnesses)
-        goes_on = ledger is not None and bool(ledger.later)
-        if not goes_on:
-            self._judge_unread(key, come_to, waiting, table, witnesses, findings)
-        _judge_changes(key, come_to, table, witnesses, findings)
+        entries = ledger_of(witnesses)
+        if entries is None or not entries.later:
+            self._judge_unread(key, come_to, waiting, table, ledger, findings, witnesses.now)
+        read = _commits_read(ledger, key)
+        _judge_changes(key, come_to, read, table, witnesses, findings)
+        _judge_unseen(key, ledger, table, witnesses, findings)
         return evidence
 
     def _judge_unread(
@@ -138,8 +146,9 @@ class SourceTableVersions(EvidenceCheck):
         come_to: Position,
         waiting: Mapping[int, SourceCommit],
         table: SourceTable,
-        witnesses: Witnesses,
+        ledger: LedgerSlice,
         findings: Findings,
+        now: datetime,
     ) -> None:
         first = table.first_retained or 0
         needed = come_to.version + come_to.in_snapshot
@@ -162,25 +171,40 @@ class SourceTableVersions(EvidenceCheck):
             rest = f"the rest of the table at version {come_to.version}"
             told = f"{rest} and {told}" if told else f"{rest} waits to be read"
         findings.add(Code.INFLIGHT, f"{table.location}: {told}", key=key)
-        oldest = min((commit.timestamp for commit in waiting.values()), default=None)
-        if oldest is None:
-            return
-        age = witnesses.now - oldest
+        oldest = min((commit.timestamp for commit in waiting.values()), default=now)
+        what = f"version {min(waiting, default=come_to.version)} of {oldest:%Y-%m-%d %H:%M:%S}Z is not read"
+        if come_to.in_snapshot:
+            oldest = ledger.heads[coverage(ledger).micro_batches[-1]].committed_at
+            what = f"since {oldest:%Y-%m-%d %H:%M:%S}Z no more of the table was read"
         for code, limit in ((Code.STALLED, self.error_after), (Code.LAG, self.warn_after)):
-            if limit is not None and age > limit.length:
-                findings.add(
-                    code,
-                    f"{table.location}: version {min(waiting)} of {oldest:%Y-%m-%d %H:%M:%S}Z is not read, longer than "
-                    f"{limit}; see whether the query runs and keeps up",
-                    key=key,
-                )
+            if limit is not None and now - oldest > limit.length:
+                why = f"{what}, longer than {limit}; see whether the query runs and keeps up"
+                findings.add(code, f"{table.location}: {why}", key=key)
                 return
 
 
-def _read_by(ledger: LedgerSlice) -> list[Key]:
-    """The topic partitions of the newest micro-batch."""
-    newest = coverage(ledger).micro_batches[-1:]
-    return [Key(read.source, read.topic, read.partition) for entry in newest for read in ledger.ranges.of(entry)]
+def _read_last(ledger: LedgerSlice) -> Iterator[Key]:
+    """The topic partitions that micro-batches read, newest first."""
+    for entry in reversed(coverage(ledger).micro_batches):
+        yield from (Key(read.source, read.topic, read.partition) for read in ledger.ranges.of(entry))
+
+
+def _commits_read(ledger: LedgerSlice, key: Key, *, above: int = -1) -> Spans:
+    """The offsets of commits, and not of snapshots, that judged entries read of a table.
+
+    With `above`, of entries with a higher sequence number alone.
+    """
+    spans = []
+    for entry in coverage(ledger).judged_entries():
+        for read in ledger.ranges.of(entry) if ledger.heads[entry].sequence > above else ():
+            low, high = position_of(read.start_offset), position_of(read.end_offset)
+            start = read.start_offset
+            if low.in_snapshot:  # a whole snapshot ends before the version of the position behind it
+                first = high.version if read.start_offset == BEGINNING else low.version + 1
+                start = offset_of(first + high.in_snapshot, 0)
+            if read.topic == key.topic:
+                spans.append((min(start, read.end_offset), read.end_offset))
+    return Spans.of(spans)
 
 
 def _waits(commit: SourceCommit, come_to: Position, passes: str) -> bool:
@@ -225,7 +249,23 @@ def _judge_times(key: Key, ledger: LedgerSlice, table: SourceTable, findings: Fi
                 )
 
 
-def _judge_changes(key: Key, come_to: Position, table: SourceTable, witnesses: Witnesses, findings: Findings) -> None:
+def _judge_unseen(key: Key, ledger: LedgerSlice, table: SourceTable, witnesses: Witnesses, findings: Findings) -> None:
+    """Commits that were read since the audit before, and that the log no longer has."""
+    proof = witnesses.proofs.of_sink.get(ledger.sink)
+    read = _commits_read(ledger, key, above=-1 if proof is None else proof.position)
+    for span in read.intersect(Spans.of([(0, offset_of(table.first_retained or 0, 0))])):
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{table.location}: the log no longer has {described(*span)}, so whether commits changed rows there, or "
+            "gave rows once more, is not known; audit within the log's retention",
+            key=key,
+            span=span,
+        )
+
+
+def _judge_changes(
+    key: Key, come_to: Position, read: Spans, table: SourceTable, witnesses: Witnesses, findings: Findings
+) -> None:
     """Commits that changed rows, of those that the stream read or has to read next."""
     if table.passes == "feed":
         return  # every change is given to the query
@@ -233,7 +273,9 @@ def _judge_changes(key: Key, come_to: Position, table: SourceTable, witnesses: W
     for _, commit in sorted(table.commits.items()):
         if not commit.removes and not (commit.is_restore and commit.files):
             continue
-        was_read = commit.version < come_to.version
+        was_read = bool(Spans.of([_span(commit)]).intersect(read))
+        if not was_read and commit.version < come_to.version:
+            continue  # another sink of the pipeline read it, or an earlier audit judged it
         if commit.removes and not _goes_on(commit, table.passes):
             _judge_undeclared(key, commit, table, findings, was_read=was_read)
         elif not commit.files or (table.passes == "skip" and commit.removes and _keeps_rows(commit)):
@@ -268,7 +310,7 @@ def _judge_undeclared(
     if was_read:
         findings.add(
             Code.MUTATED,
-            f"{what}, and the query read on behind it: what it made of that version recon.yml has to say (source: "
+            f"{what}, and the query went on past it: what it made of that version recon.yml has to say (source: "
             "options: skipChangeCommits, ignoreChanges or ignoreDeletes, as the query has it)",
             key=key,
             span=_span(commit),
@@ -284,7 +326,7 @@ def _judge_undeclared(
 
 def _judge_skipped(key: Key, commit: SourceCommit, table: SourceTable, findings: Findings) -> None:
     rows, copied = commit.rows, commit.copied
-    new = "" if rows is None else f"{plural(rows, 'row')} in its new files, changed ones and new ones, were not read"
+    new = "" if rows is None or commit.vectors else f"{plural(rows, 'changed or new row')} at most in it were not read"
     if rows is not None and copied is not None:
         new = f"{plural(rows - copied, 'changed or new row')} in it were not read"
     findings.add(

@@ -136,7 +136,7 @@ def test_the_history_is_the_line_of_snapshots(orders: Orders, written: Sequence[
     assert (witness.first_retained, witness.last, witness.highest) == (1, 3, 3)
     commits = [witness.commits[version] for version in (1, 2, 3)]
     assert [(c.rows_added, c.rows_removed, c.rows_taken, c.left_nothing) for c in commits] == [
-        (10, 0, 10, True),
+        (10, 0, 10, False),
         (10, 0, 10, False),
         (10, 0, 10, False),
     ]

@@ -1,9 +1,9 @@
-"""The count identity against Kafka's own records: what is judged where no row can show which record it was made of.
+"""The count identity against the source's own records: what is judged where no row shows which record it was made of.
 
 In a sink whose rows later micro-batches replace, a row that is missing proves nothing, since a later one may stand in
 its place; rows that Spark's own sink wrote need not say where they come from. What can be counted is what each
-micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, quarantined. Kafka
-says how many records its ranges hold, and the two must be equal.
+micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, quarantined. Kafka,
+or the log of the Delta table that was read, says how many records its ranges hold, and the two must be equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recon.model import (
     known,
     why_unknown,
 )
-from recon.model.delta_offsets import is_delta
+from recon.model.delta_offsets import BEGINNING, is_delta
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
 
@@ -148,7 +148,7 @@ def judge(
             + (
                 ": keep Kafka's partition and offset in columns of the table, and name them with source_columns"
                 if witnesses.source_table is None
-                else "; recon's hook counts the rows that it reads as well"
+                else ": write with recon's hook, which counts the rows that it was given"
             ),
         )
         return explained
@@ -298,16 +298,23 @@ def _of_table(
     )
     rows = f"{plural(records, 'row')} in {source}"
     began = ""
-    if head.batch_id == 0 and head.is_micro_batch:
-        began = "; if the query began with another version (startingVersion), recon.yml has to name it before it starts"
-        began += ": accept this finding then"
+    if any(read.start_offset == BEGINNING for read in ranges):
+        began = "; where recon.yml did not name the version that the query began with (startingVersion), accept this"
     read = None if head.is_uncounted or counts.operators.keeps_state(head) else head.rows_read
     if read is not None and read != records:
         code, what = (Code.GAP, "left out") if read < records else (Code.DUPLICATE, "read twice")
         before = "; what a query filters before foreachBatch is not counted: filter in the transform"
-        why = f"some were {what}{began}{before if read < records else ''}"
+        why = f"some were {what}{before if read < records else ''}{began}"
         yield code, f"read {plural(read, 'row')}, and its source has {rows}: {why}"
-    elif declared.explodes and read is not None:
+    elif counts.counted[entry].doubted:
+        yield (
+            Code.GAP,
+            "has as many rows as were read, and of other source offsets: some are lost, and others doubled",
+        )
+    elif declared.explodes and read is None:
+        unsaid = "how many rows were read was not recorded, and several rows are made of one"
+        yield Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}, and its source has {rows}: {unsaid}"
+    elif declared.explodes:
         if counts.counted[entry].lost > 0:
             yield Code.GAP, f"gave the sink {plural(head.rows_given or 0, 'row')}, and it took in {head.rows_written:,}"
     elif accounted < records and unknown:

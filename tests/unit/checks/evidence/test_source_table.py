@@ -12,7 +12,9 @@ from recon.checks.evidence.source_table import SourceTableVersions
 from recon.checks.period import Period
 from recon.model import Code, SourceCommit, SourceTable, Unavailable, Verdict
 from recon.model.delta_offsets import BEGINNING, offset_of
+from recon.model.proof import Proofs
 from recon.testing.evidence import NOW, Entry, ledger, span, witnesses
+from tests.support.witnesses import sink_proof
 
 TABLE = "delta:id-1"
 CHECK = SourceTableVersions()
@@ -136,12 +138,30 @@ def test_commits_that_changed_rows(
     passes: Any, fields: dict[str, Any], files: tuple[int, ...], code: Code | None
 ) -> None:
     source = table(commit(0, 3, age=OLD), commit(1, *files, age=OLD, **fields), passes=passes)
-    assert codes(judged(source, offset_of(2, 0))) == ([] if code is None else [code])
+    assert codes(judged(source, offset_of(1, 0), offset_of(2, 0))) == ([] if code is None else [code])
+    # What a query read as a part of the whole table, it did not read as a commit.
+    assert codes(judged(source, offset_of(2, 0))) == []
 
 
 def test_a_sink_that_merges_takes_changes() -> None:
     source = table(commit(0, 3, age=OLD), commit(1, 3, age=OLD, **REPLACED), passes="changes")
-    assert codes(judged(source, offset_of(2, 0), rewriting=("lake",))) == []
+    assert codes(judged(source, offset_of(1, 0), offset_of(2, 0), rewriting=("lake",))) == []
+
+
+def test_commits_that_are_gone_since_they_were_read() -> None:
+    read = (offset_of(1, 0), offset_of(3, 0), offset_of(6, 0))
+    verdict = judged(table(commit(5, 3, age=OLD)), *read)
+    assert codes(verdict) == [Code.INCONCLUSIVE]
+    assert verdict.findings[0].span == (offset_of(1, 0), offset_of(5, 0))
+    assert (
+        codes(judged(table(commit(5, 3, age=OLD)), *read, proofs=Proofs(of_sink={"lake": sink_proof(position=3)})))
+        == []
+    )
+
+
+def test_a_stream_that_stops_within_the_snapshot_is_late() -> None:
+    check = SourceTableVersions(error_after=Period(1, "hour"))
+    assert Code.STALLED in codes(judged(table(commit(3, 3)), offset_of(3, 1, in_snapshot=True), check=check))
 
 
 def test_a_commit_at_which_spark_stops() -> None:
