@@ -22,10 +22,9 @@ PROOF = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_h
 
 
 def project(folder: Path, kafka: LocalKafka, topic: str) -> Project:
-    tests = tuple(CheckSpec(test=name) for name in PROOF)
-
     def pipeline(name: str, source: dict[str, Any], **more: Any) -> Pipeline:
-        sink = {"name": name, "target": name, "data_tests": tests}
+        names = PROOF if "topics" in source else (*PROOF, "source_table")
+        sink = {"name": name, "target": name, "data_tests": tuple(CheckSpec(test=one) for one in names)}
         return Pipeline.model_validate(
             {"name": name, "checkpoint": f"checkpoints/{name}", "source": source, "sinks": [sink], **more}
         )
