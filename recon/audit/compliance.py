@@ -320,7 +320,7 @@ def _sink(
         ranges_proved=int(ranges_proved.sum()),
         ranges_refuted=int(ranges_refuted.sum()),
         ranges_unproved=int((in_period & ~ranges_refuted & ~ranges_proved).sum()),
-        offsets=int(ranges.sizes[in_period].sum()),
+        offsets=int(ranges.sizes[in_period].sum()) if pipeline.of_kafka else None,
         rows_written=summary.rows_written(ledger.heads[ledger.anchors :]),
         rows_filtered=None if routed else summary.rows_filtered(ledger.heads[ledger.anchors :]),
         rows_quarantined=summary.rows_quarantined(ledger.heads[ledger.anchors :]),

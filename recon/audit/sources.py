@@ -23,7 +23,6 @@ from recon.model import (
     CommitRows,
     DeltaWitness,
     KafkaWitness,
-    Passes,
     ProgressWitness,
     QuarantinedRows,
     RowsWitness,
@@ -91,17 +90,8 @@ class Sources:
         source = self.pipeline.source
         if source.delta is None:
             raise EvidenceError(f"pipeline {self.pipeline.name} reads no Delta table")
-        passes: Passes = ""
-        if source.is_set("readChangeFeed"):
-            passes = "feed"
-        elif source.is_set("skipChangeCommits"):
-            passes = "skip"
-        elif source.is_set("ignoreChanges"):
-            passes = "changes"
-        elif source.is_set("ignoreDeletes"):
-            passes = "deletes"
         table = self._located(self.project.table_location(source.delta))
-        return source_table.read(table, ranges, passes)
+        return source_table.read(table, ranges, source.passes)
 
     def history(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         """The log of a sink that is a Delta or an Iceberg table; with `files`, what its data files are."""

@@ -137,7 +137,7 @@ def _facts(project: Project, pipeline: Pipeline, results: Sequence[CheckResult],
         query_id=None,
         checkpoint=project.resolve(pipeline.checkpoint),
         topics=pipeline.source.names,
-        isolation_level=pipeline.source.isolation_level,
+        isolation_level=pipeline.source.isolation_level if pipeline.of_kafka else None,
         accepted=tuple(sorted(accepted)),
         incidents=tuple(_as_stored(one, pipeline.name) for one in incidents_of(witnesses, mine, sinks, keeps=True)),
     )

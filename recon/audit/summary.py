@@ -29,6 +29,7 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.delta_offsets import is_delta
 from recon.model.incident import HARMS
 from recon.model.ledger import sortable
 from recon.model.proof import Proofs
@@ -109,7 +110,8 @@ def answer(
             return "could not be proved", f"{result.name}: {result.message}"
     for finding in waiting:
         return "could not be proved", f"{finding.code}: {finding.message}"
-    return "complete", f"Every offset of {speaks_of or 'what the stream has read so far'} is accounted for"
+    read = "offset" if of_kafka else "version"
+    return "complete", f"Every {read} of {speaks_of or 'what the stream has read so far'} is accounted for"
 
 
 def lacking(results: Iterable[CheckResult], sink: str, *, of_kafka: bool = True) -> list[str]:
@@ -140,7 +142,7 @@ def pipeline_facts(
         checkpoint=project.resolve(pipeline.checkpoint),
         topics=pipeline.source.names
         or tuple(sorted({topic for of_sink in slices.values() for _, topic, _ in of_sink.ranges.topics})),
-        isolation_level=witnesses.isolation_level,
+        isolation_level=witnesses.isolation_level if pipeline.of_kafka else None,
         period_from=witnesses.period_from,
         since=scope.unwitnessed_before(proofs.of_sink, slices, of_pipeline),
         accepted=scope.accepted(proofs.of_sink),
@@ -342,6 +344,7 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     low = np.searchsorted(ledger.ranges.entry, np.arange(len(ledger.heads) + 1))
     sums = np.concatenate(([0], np.cumsum(ledger.ranges.sizes)))
     widths = sums[low[1:]] - sums[low[:-1]]
+    of_table = any(is_delta(name) for _, name, _ in ledger.ranges.topics)
     heads = ledger.heads
     written = [i for i in judged if heads[i].status != "already_committed" and heads[i].is_micro_batch]
     size = max(1, -(-len(written) // _POINTS))
@@ -354,7 +357,7 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
             first_batch_id=of_point[0].batch_id,
             last_batch_id=of_point[-1].batch_id,
             batches=len(of_point),
-            offsets=int(widths[members].sum()),
+            offsets=None if of_table else int(widths[members].sum()),
             rows_written=rows_written(of_point),
         )
 

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from typing_extensions import override
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from recon.project import CheckConfig
 
+
+SourceKind = Literal["Kafka", "a Delta table"]
 
 _SET_BY_FIT = "recon_set_by_fit"
 
@@ -110,6 +112,7 @@ class EvidenceCheck(Check):
     `scope` is "pipeline" (judged once) or "sink" (judged once per sink). Where a witness in `needs` is Unavailable,
     the runner gives status error, or skipped when the user chose to skip the witness, and does not call `judge`.
     `uses` names further witnesses that `judge` reads and can do without. All others are Unavailable to it.
+    `about` is the kind of source that it judges, None where it judges streams of every kind.
 
     Cost:
         no Spark job.
@@ -117,6 +120,7 @@ class EvidenceCheck(Check):
 
     needs: ClassVar[Sequence[str]] = ("ledgers",)
     uses: ClassVar[Sequence[str]] = ()
+    about: ClassVar[SourceKind | None] = None
     kind: ClassVar[str] = "evidence"
     scope: ClassVar[str] = "pipeline"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recon.checks.base import Check
+from recon.checks.base import Check, EvidenceCheck, SourceKind
 from recon.checks.bound import Bound
 from recon.checks.data.sql import SqlTest
 from recon.checks.registry import build_all, check_class, known, line_of, refuse_thresholds
@@ -20,8 +20,8 @@ from recon.text import did_you_mean
 
 # Bound for every sink whether listed or not, because every other evidence check trusts the ledger.
 FOUNDATION = "ledger_integrity"
-_OF_KAFKA = frozenset({"kafka_end_offsets", "lag_trend"})
-_OF_TABLE = "source_table"
+# By what a pipeline reads: the check that says how far it lags.
+_LAG_OF: Mapping[SourceKind, str] = {"Kafka": "kafka_end_offsets", "a Delta table": "source_table"}
 _LONGEST_NAME = 100
 _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 
@@ -173,7 +173,7 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
             config = check.settled(test.spec.config)
             if not config.enabled:
                 continue
-            _require_source(test)
+            _require_source(test, check)
             name = _unique_name(test, check, suffix, taken)
             taken[name] += 1
             bounds.append(
@@ -191,14 +191,13 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
     return bounds
 
 
-def _require_source(test: _ListedTest) -> None:
+def _require_source(test: _ListedTest, check: Check) -> None:
     """Raises where a check is about another kind of source than the pipeline's."""
-    of_kafka, reads = test.spec.test in _OF_KAFKA, "a Delta table" if test.pipeline.source.delta else "Kafka"
-    if (of_kafka and not test.pipeline.of_kafka) or (test.spec.test == _OF_TABLE and test.pipeline.of_kafka):
-        about, instead = ("Kafka", _OF_TABLE) if of_kafka else ("a Delta table that is read", "kafka_end_offsets")
+    reads: SourceKind = "Kafka" if test.pipeline.of_kafka else "a Delta table"
+    if isinstance(check, EvidenceCheck) and check.about not in (None, reads):
         raise ConfigError(
-            f"{test.place}{line_of(test.spec)}: {test.spec.test} is about {about}, and the pipeline reads {reads}; use "
-            f"{instead}"
+            f"{test.place}{line_of(test.spec)}: {check.test} is about streams that read {check.about}, and "
+            f"this pipeline reads {reads}; use {_LAG_OF[reads]}"
         )
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recon.cli.shared import OutputOption, Session, print_json, print_table
-from recon.model.delta_offsets import is_delta, place
-from recon.reports.words import partition_name
+from recon.model.delta_offsets import is_delta, partition_name, place
 
 if TYPE_CHECKING:
     from recon.recovery.explain import Explanation

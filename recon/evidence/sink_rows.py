@@ -6,8 +6,8 @@ offsets reach the driver as some 250 numbers, and every hole stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -22,6 +22,7 @@ from recon.spark.errors import spark_error
 from recon.spark.fingerprint import row_fingerprint, total_fingerprint
 from recon.spark.lazy import F
 from recon.spark.releases import to_arrow
+from recon.spark.settings import settings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,18 +178,9 @@ def repeated(
         raise EvidenceError(f"the rows of {location} cannot be read: {spark_error(error)}") from error
 
 
-@contextmanager
-def without_missing_files(spark: SparkSession) -> Iterator[None]:
+def without_missing_files(spark: SparkSession) -> AbstractContextManager[None]:
     """Reads inside leave out data files that a table's log names and the store lacks, where Spark else stops."""
-    before = spark.conf.get(_IGNORE_MISSING, None)
-    spark.conf.set(_IGNORE_MISSING, "true")
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_IGNORE_MISSING)
-        else:
-            spark.conf.set(_IGNORE_MISSING, before)
+    return settings_of(spark, {_IGNORE_MISSING: "true"})
 
 
 def _open(spark: SparkSession, table: str | DataFrame, version: int | None) -> DataFrame:

@@ -35,6 +35,7 @@ from recon.model import CheckResult, DeltaWitness, Unavailable
 from recon.project import Pipeline, Project, Sink
 from recon.spark.connect import analysed
 from recon.spark.errors import spark_error
+from recon.spark.settings import settings_of
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -301,11 +302,8 @@ class _Run:
         before = spark.conf.get(_LISTED_HERE, None) if self._storage.local is not None else None
         if before is None:
             return reader.parquet(*files)
-        spark.conf.set(_LISTED_HERE, str(max(int(before), len(files))))
-        try:
+        with settings_of(spark, {_LISTED_HERE: str(max(int(before), len(files)))}):
             return reader.parquet(*files)
-        finally:
-            spark.conf.set(_LISTED_HERE, before)
 
     def _on_whole_table(self, name: str, table: DataFrame, result: CheckResult) -> CheckResult:
         """The check's result on the whole table, after it could not be measured on new rows alone."""

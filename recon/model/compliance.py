@@ -169,8 +169,8 @@ class SinkCompliance:
 
     A batch that no audit of the period judged is unproved. What was accepted, or repaired since, refutes no batch and
     leaves none unproved, as in an audit's answer. `ranges` counts (batch, topic, partition); `offsets` sums their
-    widths. `rows_written` is None when the commits have no count, `rows_filtered` (by the transform) and
-    `rows_quarantined` when a micro-batch did not count them.
+    widths, None of a Delta table that is read. `rows_written` is None when the commits have no count, `rows_filtered`
+    (by the transform) and `rows_quarantined` when a micro-batch did not count them.
     `days_without_audit` are those that no audit of the pipeline looked at: what Kafka held then and the stream did not
     read, nobody knows.
     """
@@ -189,7 +189,7 @@ class SinkCompliance:
     ranges_proved: int
     ranges_refuted: int
     ranges_unproved: int
-    offsets: int
+    offsets: int | None
     rows_written: int | None
     rows_filtered: int | None
     rows_quarantined: int | None

@@ -60,6 +60,15 @@ def shown(topic: str) -> str:
     return f"Delta table {table_of(topic)[:8]}"
 
 
+def partition_name(topic: str, partition: int) -> str:
+    """A topic partition as Kafka's own tools write it; a Delta table has one alone.
+
+    >>> partition_name("orders", 3), partition_name("delta:0b9e7c1a-55d2-4a43-9a5e-1f0d2c3b4a59", 0)
+    ('orders-3', 'Delta table 0b9e7c1a')
+    """
+    return shown(topic) if is_delta(topic) else f"{topic}-{partition}"
+
+
 def offset_of(version: int, files: int, *, in_snapshot: bool = False) -> int:
     """The offset of a position."""
     return version * _VERSION + (_SNAPSHOT if in_snapshot else 0) + files
@@ -149,6 +158,7 @@ __all__ = [
     "is_delta",
     "offset_of",
     "offsets_in",
+    "partition_name",
     "place",
     "position_of",
     "shown",

@@ -276,7 +276,8 @@ class PartitionFacts:
 class BatchPoint:
     """Rows per micro-batch for the chart; several batches are folded into one point when there are many.
 
-    `offsets` is the width of the ranges read, in offsets; `rows_written` the count of the commits.
+    `offsets` is the width of the ranges read, in offsets, None of a Delta table; `rows_written` the count of the
+    commits.
     """
 
     at: datetime
@@ -284,7 +285,7 @@ class BatchPoint:
     first_batch_id: int
     last_batch_id: int
     batches: int
-    offsets: int
+    offsets: int | None
     rows_written: int | None
 
 
@@ -324,6 +325,7 @@ class SinkFacts:
 class PipelineFacts:
     """One pipeline's answer: complete, not complete, or could not be proved, and the reason in one sentence.
 
+    `isolation_level` is that of the Kafka consumer, None for a query that reads a Delta table.
     `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited. `since` names
     the micro-batch that the answer begins with, where others ran before it that nobody witnessed; "" for none.
     `accepted` are the refutations and questions that somebody accepted: the answer is given but for these. `incidents`
@@ -336,7 +338,7 @@ class PipelineFacts:
     query_id: str | None
     checkpoint: str
     topics: tuple[str, ...]
-    isolation_level: str
+    isolation_level: str | None
     period_from: datetime | None = None
     since: str = ""
     accepted: tuple[str, ...] = ()

@@ -147,7 +147,12 @@ METHOD = (
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The sample of a period, half-open, in UTC; `asked` is the number of records that were asked for."""
+    """The sample of a period, half-open, in UTC.
+
+    Attributes:
+        asked: the number of records that were asked for.
+        left_out: pipelines that read a Delta table in the period, whose rows have no offsets to choose from.
+    """
 
     project: str
     recon_version: str
@@ -160,6 +165,7 @@ class Sample:
     heads: tuple[LedgerHead, ...]
     population: tuple[Frame, ...]
     records: tuple[SampledRecord, ...]
+    left_out: tuple[str, ...] = ()
     method: tuple[str, ...] = METHOD
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from recon.errors import ConfigError
+from recon.model import Passes
 from recon.model.delta_offsets import BEGINNING, PREFIX, offset_of
 from recon.model.result import RUNBOOK_URL
 from recon.model.wire.columns import OWN_NAMES, SourceNames
@@ -134,14 +135,20 @@ class Source(Strict):
         """What it reads, for people: topics, or the table as recon.yml has it."""
         return self.topics if self.delta is None else (f"{PREFIX}{self.delta}",)
 
-    def is_set(self, option: str) -> bool:
-        """Whether an option of the source is `true`."""
-        return (self._option(option) or "").lower() == "true"
+    @property
+    def passes(self) -> Passes:
+        """What the query does with commits of the Delta table that remove data files; "" where no option says it."""
+        of: Mapping[str, Passes] = {
+            "readChangeFeed": "feed",
+            "skipChangeCommits": "skip",
+            "ignoreChanges": "changes",
+            "ignoreDeletes": "deletes",
+        }
+        return next((passes for option, passes in of.items() if (self._option(option) or "").lower() == "true"), "")
 
     def _option(self, option: str) -> str | None:
         """The value of an option, in whatever case it is written, as Spark reads them."""
-        names = [option.lower()]
-        return next((value for name, value in self.options.items() if name.lower() in names), None)
+        return next((value for name, value in self.options.items() if name.lower() == option.lower()), None)
 
 
 class Routes(Strict):

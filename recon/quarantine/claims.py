@@ -23,8 +23,9 @@ from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_returned, pa
 from recon.quarantine.repair import Repair
 from recon.quarantine.table import QuarantineTable
 from recon.sinks.delta.commit import committing_with
-from recon.spark.delta_tables import Clause, Merge, update
+from recon.spark.delta_tables import Merge, update
 from recon.spark.lazy import F
+from recon.spark.merge import Clause
 from recon.storage import Storage
 
 if TYPE_CHECKING:

@@ -445,10 +445,10 @@ class _Witnesses:
     def kafka(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
         from recon.evidence import kafka
 
-        topics = sorted({span.topic for span in spans if not is_delta(span.topic)})
-        level = self.pipeline.source.isolation_level
         if not self.pipeline.of_kafka:
             return self._table()
+        topics = sorted({span.topic for span in spans if not is_delta(span.topic)})
+        level = self.pipeline.source.isolation_level
         try:
             return kafka.read(self.project.kafka, topics, isolation_level=level)
         except ReconError as error:

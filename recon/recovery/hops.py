@@ -8,14 +8,14 @@ read the record, the ledger says: those that read the version of the table befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recon.errors import EvidenceError, ReconError
 from recon.evidence import delta_log, delta_rows
 from recon.ledger import Ledger, quarantined
 from recon.model import EntryHead, LedgerSlice
-from recon.model.delta_offsets import BEGINNING, offset_of, position_of, topic_of
+from recon.model.delta_offsets import BEGINNING, is_delta, offset_of, position_of, topic_of
 from recon.model.sample import Outcome, Place, SampledPath, SourceRecord
 from recon.model.wire.columns import BATCH_ID, RELEASE
 from recon.project import Pipeline, Project, Sink
@@ -40,6 +40,7 @@ class Hops:
 
     project: Project
     ledger: Ledger
+    _ids: dict[str, str | None] = field(default_factory=dict, init=False)  # of the tables that were looked at
 
     def after(self, record: SourceRecord, paths: Sequence[SampledPath]) -> Iterator[Hop]:
         """The hops of a record, nearest first; `paths` are those to the sinks of the pipeline that read its topic."""
@@ -72,12 +73,14 @@ class Hops:
 
     def _table_id(self, location: str) -> str | None:
         """The id of a Delta table; None where it cannot be read."""
-        table = Storage(location, self.project.storage_options)
-        try:
-            newest = delta_log.latest_version(table)
-            return None if newest is None else delta_log.current_table_id(table, newest)
-        except ReconError:
-            return None
+        if location not in self._ids:
+            table = Storage(location, self.project.storage_options)
+            try:
+                newest = delta_log.latest_version(table)
+                self._ids[location] = None if newest is None else delta_log.current_table_id(table, newest)
+            except ReconError:
+                self._ids[location] = None
+        return self._ids[location]
 
     def _path(self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int]) -> SampledPath:
         entries = self._entries(pipeline, sink, versions)
@@ -104,16 +107,14 @@ class Hops:
         """The entries whose micro-batches read one of these versions, or a part of one, or the table as it was then."""
         topic = self._topic(pipeline)
         offsets = [offset_of(version, 0) for version in versions] + ([BEGINNING] if 0 in versions else [])
-        slices = [self.ledger.readings(pipeline.name, sink.name, topic, 0, offset) for offset in offsets]
-        return next((one for one in slices if one.heads), slices[0] if slices else self._none(pipeline, sink))
+        of_none = self.ledger.readings(pipeline.name, sink.name, "", 0, 0)
+        slices = (self.ledger.readings(pipeline.name, sink.name, topic, 0, offset) for offset in offsets)
+        return next((one for one in slices if one.heads), of_none)
 
     def _topic(self, pipeline: Pipeline) -> str:
         """What the table that a pipeline reads is called in the ledger; "" where its id cannot be read."""
         table_id = self._table_id(self.project.table_location(pipeline.source.delta or ""))
         return "" if table_id is None else topic_of(table_id)
-
-    def _none(self, pipeline: Pipeline, sink: Sink) -> LedgerSlice:
-        return self.ledger.readings(pipeline.name, sink.name, "", 0, 0)
 
     def _outcome(
         self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int], entries: LedgerSlice
@@ -168,7 +169,7 @@ class Hops:
         if any(head.rows_filtered is None for head in heads):
             return "not decided", f"no row; {which} was read, and whether the transform dropped rows was not counted"
         filtered = sum(head.rows_filtered or 0 for head in heads)
-        if pipeline.source.is_set("skipChangeCommits"):
+        if pipeline.source.passes == "skip":
             return "not decided", f"no row; the query may have passed over {which} (skipChangeCommits)"
         if all(head.rows_read and head.rows_filtered == head.rows_read for head in heads):
             return "filtered", f"no row; the transform dropped every row of {which}"
@@ -191,9 +192,8 @@ class Hops:
         return ""
 
     def _come_to(self, pipeline: Pipeline, sink: Sink) -> str:
-        ends = [
-            span.end_offset for entry in self.ledger.last(pipeline.name, sink.name, _RECENT) for span in entry.offsets
-        ]
+        newest = self.ledger.last(pipeline.name, sink.name, _RECENT)
+        ends = [span.end_offset for entry in newest for span in entry.offsets if is_delta(span.topic)]
         return f": the newest entry ends before version {position_of(max(ends)).version}" if ends else ""
 
 

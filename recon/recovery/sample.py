@@ -18,6 +18,7 @@ from recon.lazy import np
 from recon.ledger import coverage, open_ledger
 from recon.ledger.ledger import utc_now
 from recon.model import LedgerSlice
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import Spans
 from recon.model.sample import (
     Frame,
@@ -35,6 +36,7 @@ from recon.recovery.paths import Broker, RecordPaths
 from recon.spark.catalog import ask_active
 
 Names = tuple[str, str]  # pipeline, sink
+Covered = dict[tuple[int, str, str | None, int], Spans]  # source, topic, topic id, partition -> offsets
 
 
 def sample(
@@ -49,6 +51,8 @@ def sample(
 ) -> Sample:
     """Random source records of a period, each with its path to the sinks of its pipeline.
 
+    Pipelines that read a Delta table have no offsets to choose from; they are named in `Sample.left_out`.
+
     Args:
         project: where recon.yml is, or a `Project`.
         from_: begin of the period, as `recon compliance` takes it.
@@ -59,7 +63,7 @@ def sample(
         sinks: only these (pipeline, sink).
 
     Raises:
-        ConfigError: the period is empty, has not begun or has no record, or `n` is not positive.
+        ConfigError: the period is empty, has not begun or has no record of Kafka, or `n` is not positive.
         LedgerError: there is no ledger, or it cannot be read.
     """
     project = as_project(project)
@@ -85,7 +89,14 @@ def sample(
         for one in chosen_sinks
     }
     heads = tuple(_head(names, of_sink) for names, of_sink in sorted(slices.items()))
-    population = tuple(frame for pipe, _ in of_pipeline for frame in _frames(pipe, slices))
+    covered = {pipe.name: _covered(pipe, slices) for pipe, _ in of_pipeline}
+    left_out = tuple(name for name, of_topics in covered.items() if any(is_delta(key[1]) for key in of_topics))
+    population = tuple(frame for name, of_topics in covered.items() for frame in _frames(name, of_topics))
+    if left_out and not population:
+        raise ConfigError(
+            f"pipeline {', '.join(left_out)} read a Delta table in the period, whose rows have no offsets to choose "
+            "from; a sample needs a pipeline that reads Kafka"
+        )
     if not population:
         raise ConfigError(
             f"the ledger has no record that was read from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, so there "
@@ -112,6 +123,7 @@ def sample(
         stratified=stratify,
         heads=heads,
         population=population,
+        left_out=left_out,
         records=tuple(
             SampledRecord(number=number, record=record, paths=tuple(paths[record]))
             for number, record in enumerate(records, 1)
@@ -124,9 +136,9 @@ def _head(names: Names, of_sink: LedgerSlice) -> LedgerHead:
     return LedgerHead(*names, heads[-1].entry_hash if heads else "", len(heads))
 
 
-def _frames(pipe: Pipeline, slices: Mapping[Names, LedgerSlice]) -> list[Frame]:
+def _covered(pipe: Pipeline, slices: Mapping[Names, LedgerSlice]) -> Covered:
     """What the entries of a pipeline's sinks say was read in the period, each offset once."""
-    covered: dict[tuple[int, str, str | None, int], Spans] = {}
+    covered: Covered = {}
     for (pipeline, _), of_sink in slices.items():
         if pipeline != pipe.name:
             continue
@@ -136,4 +148,9 @@ def _frames(pipe: Pipeline, slices: Mapping[Names, LedgerSlice]) -> list[Frame]:
             of_source = np.array([topic[0] == source for topic in ranges.topics], np.bool_)
             for key, spans in coverage.of(ranges.take(reads[ranges.entry] & of_source[ranges.topic])).items():
                 covered[source, *key] = covered.get((source, *key), Spans()).union(spans)
-    return frames_of(pipe.name, covered)
+    return covered
+
+
+def _frames(pipeline: str, covered: Covered) -> list[Frame]:
+    """The offsets of Kafka among them: those of a Delta table are positions in its log, not records."""
+    return frames_of(pipeline, {key: spans for key, spans in covered.items() if not is_delta(key[1])})

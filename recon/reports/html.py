@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
+from recon.model.delta_offsets import is_delta
 from recon.model.incident import HARMS, Incident
 from recon.reports import pages, picture, runbook, sums
 from recon.reports.codes import MEANINGS
@@ -150,6 +151,7 @@ class _Pictures(NamedTuple):
     lags: tuple[picture.Lag, ...]
     lag_total: int
     lag_unknown: int
+    of_table: bool
 
 
 class _Shown(NamedTuple):
@@ -198,16 +200,18 @@ def _ordered(run: RunResult) -> list[PipelineFacts]:
 
 
 def _pictures(pipeline: PipelineFacts, sink: SinkFacts, until: datetime) -> _Pictures:
-    known = [p.lag for p in sink.partitions if p.lag is not None]
+    lags = picture.lags(sink)
+    known = [one.lag for one in lags if one.lag is not None]
     return _Pictures(
         pipeline=pipeline,
         sink=sink,
         title=sink_name(pipeline.name, sink.name),
         coverage=picture.coverage(sink),
         bars=picture.bars(sink, until),
-        lags=picture.lags(sink),
+        lags=lags,
         lag_total=sum(known),
-        lag_unknown=len(sink.partitions) - len(known),
+        lag_unknown=len(lags) - len(known),
+        of_table=any(is_delta(p.topic) for p in sink.partitions),
     )
 
 

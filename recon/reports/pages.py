@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.model import NextStep
+from recon.model.delta_offsets import partition_name
 from recon.reports import sums, words
 from recon.text import plural
 
@@ -104,7 +105,7 @@ def _equipped(env: Environment) -> Environment:
         account_rows=sums.account_rows,
         adds_up=sums.adds_up,
         offsets=words.offsets,
-        partition_name=words.partition_name,
+        partition_name=partition_name,
         size=words.size,
         period=words.period,
         plural=plural,

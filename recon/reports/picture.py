@@ -5,15 +5,15 @@ Positions are per cent of the plot's width, so that a chart fits any screen with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
-from recon.model.delta_offsets import is_delta
-from recon.reports.words import number, offsets, partition_name, when
+from recon.model.delta_offsets import is_delta, partition_name
+from recon.reports.words import number, offsets, when
 from recon.text import duration, plural
 
 # Worst first. The first three are problems; "in flight" is not finished yet.
@@ -79,12 +79,15 @@ class Coverage(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One micro-batch in the rows chart; heights in per cent. `rows` is None when the commit has no row count."""
+    """One micro-batch in the rows chart; heights in per cent.
+
+    `rows` is None when the commit has no row count, `offsets` when a Delta table was read.
+    """
 
     x: float
     width: float
     rows: float | None
-    offsets: float
+    offsets: float | None
     epoch: int
     title: str
 
@@ -102,6 +105,7 @@ class Bars(NamedTuple):
     levels: tuple[tuple[float, str], ...]
     in_order: bool
     unknown: int
+    of_offsets: bool = True
     pauses: tuple[Pause, ...] = ()
     more_pauses: int = 0
 
@@ -175,7 +179,7 @@ def bars(sink: SinkFacts, until: datetime | None = None) -> Bars | None:
     gaps = [(b.at - a.at) / own * 100 for a, b in pairwise(points)]
     in_order = sum(gap < width / 2 for gap in gaps) > len(gaps) * 0.3
     width = width if in_order else max(width * (own / span), 0.15)
-    top, levels = scale(max(max(p.offsets, p.rows_written or 0) for p in points))
+    top, levels = scale(max(max(p.offsets or 0, p.rows_written or 0) for p in points))
     drawn, epochs = [], []
     for n, point in enumerate(points):
         share = (n + 0.5) / len(points) if in_order else (point.at - start) / span
@@ -187,7 +191,7 @@ def bars(sink: SinkFacts, until: datetime | None = None) -> Bars | None:
                 x=round(x, 3),
                 width=round(width, 3),
                 rows=None if point.rows_written is None else round(point.rows_written / top * 100, 2),
-                offsets=round(point.offsets / top * 100, 2),
+                offsets=None if point.offsets is None else round(point.offsets / top * 100, 2),
                 epoch=point.epoch,
                 title=_point_title(point),
             )
@@ -199,6 +203,7 @@ def bars(sink: SinkFacts, until: datetime | None = None) -> Bars | None:
         levels=levels,
         in_order=in_order,
         unknown=sum(p.rows_written is None for p in points),
+        of_offsets=any(p.offsets is not None for p in points),
         pauses=tuple(
             Pause(
                 x=None if in_order else round((a - start) / span * 100, 3),
@@ -222,12 +227,13 @@ def _pauses(times: Sequence[datetime], until: datetime | None) -> list[tuple[dat
 
 
 def lags(sink: SinkFacts) -> tuple[Lag, ...]:
-    """Lag per topic partition, unknown first, then largest first."""
-    top = max((p.lag or 0 for p in sink.partitions), default=0)
-    ordered = sorted(sink.partitions, key=lambda p: (p.lag is not None, -(p.lag or 0), p.topic, p.partition))
+    """Lag per topic partition of Kafka, unknown first, then largest first."""
+    of_kafka = [p for p in sink.partitions if not is_delta(p.topic)]
+    top = max((p.lag or 0 for p in of_kafka), default=0)
+    ordered = sorted(of_kafka, key=lambda p: (p.lag is not None, -(p.lag or 0), p.topic, p.partition))
     return tuple(
         Lag(
-            name=f"{p.topic}-{p.partition}",
+            name=partition_name(p.topic, p.partition),
             lag=p.lag,
             share=round(max((p.lag or 0) / top * 100, 0.6 if p.lag else 0), 2) if top else 0.0,
         )
@@ -277,14 +283,13 @@ def fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
         epoch = list(members)
         for n in range(0, len(epoch), size or 1):
             group = epoch[n : n + size]
-            known = [p.rows_written for p in group if p.rows_written is not None]
             folded.append(
                 replace(
                     group[0],
                     last_batch_id=group[-1].last_batch_id,
                     batches=sum(p.batches for p in group),
-                    offsets=sum(p.offsets for p in group),
-                    rows_written=sum(known) if len(known) == len(group) else None,
+                    offsets=_sum(p.offsets for p in group),
+                    rows_written=_sum(p.rows_written for p in group),
                 )
             )
     return folded
@@ -296,8 +301,14 @@ def _point_title(point: BatchPoint) -> str:
         if point.batches == 1
         else f"batches {point.first_batch_id} to {point.last_batch_id}"
     )
-    rows = f"{number(point.rows_written)} rows written"
-    return f"{ids} of epoch {point.epoch}: {rows}, {number(point.offsets)} offsets read, {when(point.at)}"
+    read = "" if point.offsets is None else f"{number(point.offsets)} offsets read, "
+    return f"{ids} of epoch {point.epoch}: {number(point.rows_written)} rows written, {read}{when(point.at)}"
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where one is not known."""
+    listed = list(counts)
+    return None if None in listed else sum(count for count in listed if count is not None)
 
 
 def scale(largest: int) -> tuple[float, tuple[tuple[float, str], ...]]:

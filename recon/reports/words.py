@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 from recon.model import Finding, HarmCount, HarmedRange
-from recon.model.delta_offsets import described, is_delta, shown
+from recon.model.delta_offsets import described, is_delta, partition_name
 from recon.model.incident import Harm
 from recon.text import inert, plural
 
@@ -54,11 +54,6 @@ def topic_partition(finding: Finding) -> str:
     if finding.topic is None:
         return ""
     return finding.topic if finding.partition is None else partition_name(finding.topic, finding.partition)
-
-
-def partition_name(topic: str, partition: int) -> str:
-    """A topic partition; a Delta table that is read has one alone."""
-    return shown(topic) if is_delta(topic) else f"{topic}-{partition}"
 
 
 def located(finding: Finding) -> str:

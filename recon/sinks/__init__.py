@@ -2,8 +2,9 @@
 
 `base` has the interface, `BatchSink`; `open_sink` makes the writer for a sink of recon.yml, whose config class in
 `recon.project.sinks` names it. The kinds: `delta` and `files` (on `path`), `iceberg`, `jdbc`, `kafka`, `custom`.
-`adopt` adds recon's columns to a table, `reduce` makes one row per key before a MERGE; `catalog` reads tables as
-DataFrames; `failpoints` names the steps of a write at which crash tests end the process.
+`adopt` adds recon's columns to a table, `reduce` makes one row per key before a MERGE, `newest` is the MERGE that keeps
+one row per key; `catalog` reads tables as DataFrames; `failpoints` names the steps of a write at which crash tests end
+the process.
 
 A sink writes a micro-batch, confirms it and keeps its own record of it. It never imports the ledger.
 """

@@ -6,6 +6,7 @@ else the rows have, too, and an error in the user's schema has to stay an error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from recon.errors import SinkError
@@ -13,15 +14,16 @@ from recon.model.wire.columns import STAMPED_COLUMNS
 from recon.spark.errors import without_sqlstate
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
-def add_columns(frame: DataFrame, table: str, target: str, label: str) -> None:
+def add_columns(frame: DataFrame, read: Callable[[], DataFrame], table: str, target: str, label: str) -> None:
     """Add those of recon's columns that the rows to write have and the table lacks.
 
     Args:
         frame: the rows to write.
-        table: a table that exists, as SQL names it.
+        read: opens the table, which exists, without a row of it being read.
+        table: the table, as SQL names it.
         target: the table in messages.
         label: who writes, for messages.
 
@@ -30,7 +32,7 @@ def add_columns(frame: DataFrame, table: str, target: str, label: str) -> None:
             written.
     """
     ours = [(f.name, f.dataType.simpleString()) for f in frame.schema.fields if f.name in STAMPED_COLUMNS]
-    present = _types(frame.sparkSession, table)
+    present = _types(read())
     for name, kind in ours:
         if present.get(name, kind) != kind:
             raise SinkError(
@@ -45,7 +47,7 @@ def add_columns(frame: DataFrame, table: str, target: str, label: str) -> None:
     try:
         frame.sparkSession.sql(statement)
     except Exception as error:  # of many classes, depending on the session and on what forbids it
-        if {name for name, _ in missing} <= set(_types(frame.sparkSession, table)):
+        if {name for name, _ in missing} <= set(_types(read())):
             return  # another writer added them at the same moment
         raise SinkError(
             f"{label}: the table {target} has no column {', '.join(name for name, _ in missing)}, and recon could not "
@@ -54,8 +56,7 @@ def add_columns(frame: DataFrame, table: str, target: str, label: str) -> None:
         ) from error
 
 
-def _types(spark: SparkSession, table: str) -> dict[str, str]:
+def _types(table: DataFrame) -> dict[str, str]:
     """The types of the table's columns; those with recon's names by recon's spelling, as Spark ignores case."""
     ours = {name.lower(): name for name in STAMPED_COLUMNS}
-    fields = spark.table(table).schema.fields
-    return {ours.get(field.name.lower(), field.name): field.dataType.simpleString() for field in fields}
+    return {ours.get(field.name.lower(), field.name): field.dataType.simpleString() for field in table.schema.fields}

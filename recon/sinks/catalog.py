@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
-from recon.project import Project, Table
+from recon.project import Pipeline, Project, Sink, Table
 from recon.project.locations import catalog_name
 from recon.sinks import open_sink
 from recon.sinks.delta.append import read_newest
@@ -66,8 +66,9 @@ class ProjectTables:
         return self._opened[name]
 
     def _open(self, name: str, only_ours: bool) -> DataFrame:
+        known = self._project.find_table(name)
         try:
-            found = self._find(name, only_ours)
+            found = self._find(known, name, only_ours)
             if found is not None:
                 return analysed(found)
         except Exception as error:  # whatever Spark, a driver or a filesystem raises
@@ -76,8 +77,7 @@ class ProjectTables:
             f"there is no table {name!r}{did_you_mean(name, self._project.table_names(), 'recon.yml has:')}"
         )
 
-    def _find(self, name: str, only_ours: bool) -> DataFrame | None:
-        known = self._project.find_table(name)
+    def _find(self, known: Table | tuple[Pipeline, Sink] | None, name: str, only_ours: bool) -> DataFrame | None:
         if isinstance(known, tuple):
             require_located(self._project, [known[1]], self._spark)
             return open_sink(self._project, known[0].name, known[1]).table(self._spark)

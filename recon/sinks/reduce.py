@@ -120,9 +120,15 @@ class MergeRows:
         new = [column for column in self.frame.columns if self._fold(column) not in present]
         if new and not self.sink.evolve_schema:
             raise SinkError(
-                f"{self.name}: the table {target} has no column {', '.join(new)}; set evolve_schema: true for the "
-                "sink, or drop it in the transform; nothing of it was written"
+                f"{self.name}: the table {target} has no column {', '.join(new)}; {self._to_add}, or drop it in the "
+                "transform; nothing of it was written"
             )
+
+    @property
+    def _to_add(self) -> str:
+        """How the table gets another column."""
+        evolves = "evolve_schema" in type(self.sink).model_fields
+        return "set evolve_schema: true for the sink" if evolves else "add it to the table (ALTER TABLE … ADD COLUMNS)"
 
     # -- reduce ------------------------------------------------------------------------------------
 

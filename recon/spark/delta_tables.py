@@ -6,53 +6,22 @@ statements are sent as SQL.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recon.spark.columns import literal, quoted
 from recon.spark.connect import analysed, connects
+from recon.spark.merge import Clause, assignments, merge
+from recon.spark.settings import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_EVOLVES = "spark.databricks.delta.schema.autoMerge.enabled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clause:
-    """A WHEN clause.
-
-    Attributes:
-        matched: whether it is for rows of the target that the source has, or for rows of the source alone.
-        condition: SQL; None for all of them.
-        values: SQL by column, to update or insert; None deletes the row.
-    """
-
-    matched: bool
-    condition: str | None = None
-    values: Mapping[str, str] | None = None
-
-    def added_to(self, builder: Any) -> Any:
-        """Delta's builder with this clause."""
-        if self.values is None:
-            return builder.whenMatchedDelete(self.condition)
-        add = builder.whenMatchedUpdate if self.matched else builder.whenNotMatchedInsert
-        return add(self.condition, dict(self.values))
-
-    def sql(self) -> str:
-        """The clause as SQL."""
-        when = "WHEN MATCHED" if self.matched else "WHEN NOT MATCHED"
-        if self.condition is not None:
-            when += f" AND ({self.condition}\n)"
-        if self.values is None:
-            return f"{when} THEN DELETE"
-        if self.matched:
-            return f"{when} THEN UPDATE SET {_set(self.values)}"
-        return f"{when} THEN INSERT ({', '.join(self.values)}) VALUES ({', '.join(self.values.values())})"
+# WITH SCHEMA EVOLUTION does not let a clause of SQL set a new column by name (Delta 4.0).
+_EVOLVING = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,38 +47,26 @@ class Merge:
 
         builder: Any = DeltaTable.forPath(spark, self.target).alias("t").merge(self.source.alias("s"), self.on)
         for clause in self.clauses:
-            builder = clause.added_to(builder)
+            builder = _added(builder, clause)
         (builder.withSchemaEvolution() if self.evolve_schema else builder).execute()
 
     def _as_sql(self, spark: SparkSession) -> None:
-        view = f"recon_{uuid.uuid4().hex}"
-        self.source.createOrReplaceTempView(view)
-        try:
-            clauses = "\n".join(clause.sql() for clause in self.clauses)
-            with _evolving(spark) if self.evolve_schema else nullcontext():
-                spark.sql(f"MERGE INTO delta.{quoted(self.target)} AS t USING {view} AS s ON {self.on}\n{clauses}")
-        finally:
-            spark.catalog.dropTempView(view)
+        with settings_of(spark, _EVOLVING) if self.evolve_schema else nullcontext():
+            merge(self.source, f"delta.{quoted(self.target)}", self.on, self.clauses)
 
 
-@contextmanager
-def _evolving(spark: SparkSession) -> Iterator[None]:
-    """Lets a MERGE add columns; WITH SCHEMA EVOLUTION does not let a clause of SQL set one by name (Delta 4.0)."""
-    before = spark.conf.get(_EVOLVES, None)
-    spark.conf.set(_EVOLVES, "true")
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_EVOLVES)
-        else:
-            spark.conf.set(_EVOLVES, before)
+def _added(builder: Any, clause: Clause) -> Any:
+    """Delta's builder with one clause more."""
+    if clause.values is None:
+        return builder.whenMatchedDelete(clause.condition)
+    add = builder.whenMatchedUpdate if clause.matched else builder.whenNotMatchedInsert
+    return add(clause.condition, dict(clause.values))
 
 
 def update(spark: SparkSession, target: str, values: Mapping[str, str], where: str) -> None:
     """Runs an UPDATE of the Delta table at the location `target`; `values` are SQL by column, `where` is SQL."""
     if connects(spark):
-        spark.sql(f"UPDATE delta.{quoted(target)} SET {_set(values)} WHERE {where}")
+        spark.sql(f"UPDATE delta.{quoted(target)} SET {assignments(values)} WHERE {where}")
         return
     from delta.tables import DeltaTable
 
@@ -147,7 +104,3 @@ def create_table(
     builder = DeltaTable.createIfNotExists(spark).addColumns(schema)
     builder = builder.location(location) if name is None else builder.tableName(name)
     builder.partitionedBy(partition_by).comment(comment).execute()
-
-
-def _set(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{column} = {value}" for column, value in values.items())

@@ -14,12 +14,17 @@ from typing_extensions import override
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
 from recon.model import Finding, LedgerEntry, Level, ReconStamp, RunResult
-from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Source
+from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from recon.sinks.delta.append import DeltaAppend
 from tests.support import fault_cases
 from tests.support.kafka import LocalKafka
 
 EVIDENCE = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "delta_history", "source_rows")
+
+
+def listed(names: Iterable[str]) -> tuple[CheckSpec, ...]:
+    """Checks without arguments, as `data_tests` lists them."""
+    return tuple(CheckSpec(test=name) for name in names)
 
 
 @dataclass
@@ -45,8 +50,14 @@ class Lake:
         return self.path / "table"
 
     @property
+    def sink_of_project(self) -> Sink | dict[str, Any]:
+        """The sink `s` as recon.yml would have it; other kinds of lakes have others."""
+        return DeltaSink.model_validate(
+            {"name": "s", "target": "table", "data_tests": listed(self.checks), **self.sink}
+        )
+
+    @property
     def project(self) -> Project:
-        tests = tuple(CheckSpec(test=name) for name in self.checks)
         return Project(
             name="lake",
             ledger=LedgerConfig(location="recon"),
@@ -57,9 +68,7 @@ class Lake:
                     name="p",
                     checkpoint=self.checkpoint_name,
                     source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
-                    sinks=(
-                        DeltaSink.model_validate({"name": "s", "target": "table", "data_tests": tests, **self.sink}),
-                    ),
+                    sinks=(self.sink_of_project,),  # type: ignore[arg-type]
                 ),
             ),
         )

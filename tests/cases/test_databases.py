@@ -12,9 +12,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from recon.project import CheckSpec
 from recon.sinks.failpoints import BEFORE_LEDGER
-from tests.cases.lake import Lake, failing, findings, statuses
+from tests.cases.lake import Lake, failing, findings, listed, statuses
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
 
@@ -26,22 +26,8 @@ class DatabaseLake(Lake):
     """A pipeline whose sink is a table of a database."""
 
     @property
-    def project(self) -> Project:
-        tests = tuple(CheckSpec(test=name) for name in CHECKS)
-        return Project(
-            name="lake",
-            ledger=LedgerConfig(location="recon"),
-            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
-            project_dir=self.path,
-            pipelines=(
-                Pipeline(
-                    name="p",
-                    checkpoint=self.checkpoint_name,
-                    source=Source.model_validate({"topics": (self.topic,)}),
-                    sinks=({"name": "s", "data_tests": tests, **self.sink},),  # type: ignore[arg-type]
-                ),
-            ),
-        )
+    def sink_of_project(self) -> dict[str, Any]:
+        return {"name": "s", "data_tests": listed(CHECKS), **self.sink}
 
 
 def keyed(frame: DataFrame) -> DataFrame:

@@ -12,9 +12,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from recon.project import CheckSpec
 from recon.recovery.starting_offsets import starting_offsets
-from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
+from tests.cases.lake import EVIDENCE, Lake, failing, findings, listed, statuses
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
 
@@ -29,33 +29,17 @@ class MergedLake(Lake):
     isolation_level: str = "read_committed"
 
     @property
-    def project(self) -> Project:
-        tests = [CheckSpec(test=name) for name in (*EVIDENCE, "ledger_integrity")]
+    def sink_of_project(self) -> dict[str, Any]:
         incremental = {"test": "not_null", "column": "k", "config": {"incremental": True}}
-        return Project(
-            name="lake",
-            ledger=LedgerConfig(location="recon"),
-            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
-            project_dir=self.path,
-            pipelines=(
-                Pipeline(
-                    name="p",
-                    checkpoint=self.checkpoint_name,
-                    source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
-                    sinks=(
-                        {
-                            "name": "s",
-                            "kind": "delta_merge",
-                            "target": "table",
-                            "keys": ["k"],
-                            "delete_when": "op = 'd'",
-                            "data_tests": (*tests, CheckSpec.model_validate(incremental)),
-                            **self.sink,
-                        },  # type: ignore[arg-type]
-                    ),
-                ),
-            ),
-        )
+        return {
+            "name": "s",
+            "kind": "delta_merge",
+            "target": "table",
+            "keys": ["k"],
+            "delete_when": "op = 'd'",
+            "data_tests": (*listed((*EVIDENCE, "ledger_integrity")), CheckSpec.model_validate(incremental)),
+            **self.sink,
+        }
 
     def send(self, changes: Iterable[Change], outcome: Any = "commit", partition: int = 0) -> None:
         records = [(k, f"{v},{at},{op}", partition) for k, v, at, op in changes]

@@ -12,9 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
 from recon.recovery.rebuild import rebuild
-from tests.cases.lake import Lake, complete, failing, findings, ranges, statuses, told
+from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, statuses, told
 from tests.support import iceberg
 from tests.support.drivers import ICEBERG
 from tests.support.failpoints import dies_at
@@ -32,29 +31,10 @@ class IcebergLake(Lake):
     kind: str = "iceberg"
 
     @property
-    def project(self) -> Project:
-        sink = {
-            "name": "s",
-            "kind": self.kind,
-            "target": self.of.target,
-            "catalog": dict(self.of.properties),
-            "data_tests": [CheckSpec(test=name) for name in CHECKS],
-            **self.sink,
-        }
-        return Project(
-            name="lake",
-            ledger=LedgerConfig(location="recon"),
-            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
-            project_dir=self.path,
-            pipelines=(
-                Pipeline(
-                    name="p",
-                    checkpoint=self.checkpoint_name,
-                    source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
-                    sinks=(sink,),  # type: ignore[arg-type]
-                ),
-            ),
-        )
+    def sink_of_project(self) -> dict[str, Any]:
+        catalog = dict(self.of.properties)
+        at = {"name": "s", "kind": self.kind, "target": self.of.target, "catalog": catalog}
+        return {**at, "data_tests": listed(CHECKS), **self.sink}
 
     def rows(self) -> list[Any]:
         self.spark.catalog.refreshTable(self.of.target)

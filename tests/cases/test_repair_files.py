@@ -16,7 +16,6 @@ from recon import read_batches
 from recon.audit.accept import open_findings
 from recon.errors import ConfigError, SinkError
 from recon.model import REPAIRS, ReconStamp
-from recon.project import CheckSpec, FileSink, Project
 from recon.recovery.repair.run import Repaired
 from recon.recovery.repair.witnesses import repair_plans
 from recon.sinks.failpoints import (
@@ -28,7 +27,7 @@ from recon.sinks.failpoints import (
     MANIFEST_WRITTEN,
 )
 from recon.sinks.files.replace import FileReplace
-from tests.cases.lake import Lake, failing, findings
+from tests.cases.lake import Lake, failing, findings, listed
 from tests.cases.test_repair import mend, mend_twice_at_once, parse, swallowing
 from tests.support.failpoints import dies_at
 
@@ -51,13 +50,8 @@ class FileLake(Lake):
 
     @property
     @override
-    def project(self) -> Project:
-        project = super().project
-        (pipeline,) = project.pipelines
-        tests = tuple(CheckSpec(test=name) for name in CHECKS)
-        fields = {"name": "s", "kind": "parquet", "target": "table", "data_tests": tests, **self.files}
-        sink = FileSink.model_validate(fields)
-        return project.model_copy(update={"pipelines": (pipeline.model_copy(update={"sinks": (sink,)}),)})
+    def sink_of_project(self) -> dict[str, Any]:
+        return {"name": "s", "kind": "parquet", "target": "table", "data_tests": listed(CHECKS), **self.files}
 
     @override
     def rows(self) -> list[Any]:

@@ -190,4 +190,9 @@ def test_conditions_of_a_merge(spark: SparkSession, iceberg: Lake) -> None:
     third = micro_batch(spark, [(1, 50)], SCHEMA, batch_id=2, start_offset=6)
     with raises(SinkError):
         wrong.write(third.frame, third.stamp)
+    with raises(SinkError):
+        IcebergMerge(merge(iceberg, update_when="s.amount >")).write(third.frame, third.stamp)
     assert rows(spark, iceberg) == [(1, 10), (2, 25), (3, 30)]
+    commented = IcebergMerge(merge(iceberg, update_when="s.amount > 1 -- not a correction", insert_when="true -- all"))
+    commented.write(third.frame, third.stamp)
+    assert rows(spark, iceberg) == [(1, 50), (2, 25), (3, 30)]

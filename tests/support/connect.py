@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from recon.errors import ConfigError
 from recon.local.jars import pyspark_home
 from recon.local.java import java_home
 from recon.local.process import ChildProcess, free_ports, tail
+from recon.local.server import LocalServer
 from recon.local.spark import local_conf
 from tests.support.drivers import JDBC_DRIVERS
 
@@ -26,11 +26,11 @@ _READY_SECONDS = 90.0
 _READY = "Spark Connect server started at"
 
 
-class ConnectServer:
+class ConnectServer(LocalServer):
     """A server with Delta, the Kafka connector and the JDBC drivers, on a free loopback port.
 
     Args:
-        work_dir: holds its log, which has its functions' output, too; None makes one that is removed on `stop()`.
+        work_dir: holds its log, which has its functions' output, too; None makes one that leaving `with` removes.
         env: further environment variables of the server, and so of the Python processes that it starts.
         python: the Python that runs functions sent by clients.
     """
@@ -38,70 +38,39 @@ class ConnectServer:
     def __init__(
         self, work_dir: Path | None = None, env: Mapping[str, str] | None = None, python: str = sys.executable
     ) -> None:
-        self._temporary = work_dir is None
-        self.work_dir = Path(tempfile.mkdtemp(prefix="recon-connect-") if work_dir is None else work_dir).absolute()
+        super().__init__(work_dir, "connect")
         self._env, self._python = dict(env or {}), python
-        self._process: ChildProcess | None = None
         self.port = 0
-
-    def __enter__(self) -> ConnectServer:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:
         """What a client connects to."""
         return f"sc://127.0.0.1:{self.port}"
 
-    @property
-    def log(self) -> Path:
-        """The server's log."""
-        return self.work_dir / "connect.log"
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server runs."""
-        return self._process is not None and self._process.alive
-
+    @override
     def start(self) -> ConnectServer:
         """Start the server, on the port that it had before, and return when it answers.
 
         Raises:
             ConfigError: it did not come up; names its log.
         """
-        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         self.port = self.port or free_ports(1)[0]
-        self.log.unlink(missing_ok=True)
-        self._process = ChildProcess(self._command(), self.log, env=self._environment(), cwd=self.work_dir)
+        self.log_file.unlink(missing_ok=True)
+        self._process = ChildProcess(self._command(), self.log_file, env=self._environment(), cwd=self.data_dir)
         deadline = time.monotonic() + _READY_SECONDS
-        while _READY not in self.log.read_text(errors="replace"):
+        while _READY not in self.log_file.read_text(errors="replace"):
             if not self._process.alive or time.monotonic() > deadline:
-                last = tail(self.log, 1) or "it wrote no log"
-                self._process.kill()
-                raise ConfigError(f"the Spark Connect server did not come up: {last}; its log is {self.log}")
+                last = tail(self.log_file, 1) or "it wrote no log"
+                self.kill()
+                raise ConfigError(f"the Spark Connect server did not come up: {last}; its log is {self.log_file}")
             time.sleep(0.1)
         return self
-
-    def stop(self) -> None:
-        """Stop the server in order."""
-        if self._process is not None:
-            self._process.stop()
-        if self._temporary:
-            shutil.rmtree(self.work_dir, ignore_errors=True)
-
-    def kill(self) -> None:
-        """SIGKILL, as in a crash: to the server and to the Python processes that it started."""
-        assert self._process is not None
-        self._process.kill()
 
     def _command(self) -> list[str]:
         settings = {
             **local_conf(JDBC_DRIVERS),
-            "spark.sql.warehouse.dir": str(self.work_dir / "warehouse"),
+            "spark.sql.warehouse.dir": str(self.data_dir / "warehouse"),
             "spark.driver.memory": "2g",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self.port),

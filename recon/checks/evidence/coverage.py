@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
 from recon.model import Code, LedgerSlice, SourceTable, Unavailable, Witnesses, known, why_unknown
-from recon.model.delta_offsets import described, is_delta, offset_of, place, shown
+from recon.model.delta_offsets import described, is_delta, offset_of, partition_name, place
 from recon.model.ledger import sortable
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 
@@ -39,7 +39,7 @@ class Key(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return shown(self.topic) if is_delta(self.topic) else f"{self.topic}-{self.partition}"
+        return partition_name(self.topic, self.partition)
 
     def offsets(self, start: int, end: int) -> str:
         """A range in a sentence: of a Delta table, its versions.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
+from recon.checks.base import EvidenceCheck, SourceKind
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.reading import reading_of
@@ -54,6 +54,7 @@ class KafkaEndOffsets(EvidenceCheck):
     test: ClassVar[str] = "kafka_end_offsets"
     needs: ClassVar[Sequence[str]] = ("ledgers", "kafka")
     uses: ClassVar[Sequence[str]] = ("delta", "sink_logs", "checkpoint")
+    about: ClassVar[SourceKind | None] = "Kafka"
     scope: ClassVar[str] = "sink"
 
     warn_after: Period | None = None

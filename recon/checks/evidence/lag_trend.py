@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from recon.checks.base import SourceKind
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings
 from recon.checks.evidence.progress import ProgressCheck, seconds
@@ -60,6 +61,7 @@ class LagTrend(ProgressCheck):
 
     test: ClassVar[str] = "lag_trend"
     uses: ClassVar[Sequence[str]] = ("kafka", "progress_offsets")
+    about: ClassVar[SourceKind | None] = "Kafka"
     judged: ClassVar[str] = "whose lag is known"
     fewest: ClassVar[int] = 3
 

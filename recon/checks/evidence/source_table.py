@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage
+from recon.checks.base import EvidenceCheck, SourceKind
+from recon.checks.evidence.coverage import Key, coverage
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
@@ -41,8 +41,8 @@ class SourceTableVersions(EvidenceCheck):
         STALLED: it is older than `error_after`; or a version that waits changes rows, at which Spark stops the query,
             since recon.yml names no option with which it goes on.
         LOSS_RETENTION: the log begins after the version at which the ledger ends: the versions between were cleaned up
-            unread. Spark stops
-            the query there or, with `failOnDataLoss: false`, leaves them out without an error.
+            unread. Spark stops the
+            query there or, with `failOnDataLoss: false`, leaves them out without an error.
         RECREATED: the table has another id than the one that was read.
         GAP: a commit replaced rows (UPDATE, MERGE, an overwrite), and the query passed over it with the new rows
             (`skipChangeCommits`).
@@ -67,6 +67,7 @@ class SourceTableVersions(EvidenceCheck):
     test: ClassVar[str] = "source_table"
     needs: ClassVar[Sequence[str]] = ("ledgers", "kafka")
     uses: ClassVar[Sequence[str]] = ("delta", "sink_logs")
+    about: ClassVar[SourceKind | None] = "a Delta table"
     scope: ClassVar[str] = "sink"
 
     warn_after: Period | None = None
@@ -96,25 +97,24 @@ class SourceTableVersions(EvidenceCheck):
                 key=newest,
             )
             return findings.verdict("")
-        evidence = self._judge(newest, incarnations[newest][-1], table, ledger, witnesses, findings)
+        frontier = incarnations[newest][-1].walked.frontier
+        evidence = self._judge(newest, position_of(frontier), table, ledger, witnesses, findings)
         _judge_times(newest, ledger, table, findings)
         limits = {"warn_after": self.warn_after, "error_after": self.error_after}
         told = {name: str(limit) if limit else None for name, limit in limits.items()}
-        come_to = place(offset_of(*evidence["read_up_to"][:2], in_snapshot=evidence["read_up_to"][2]))
         waiting = plural(len(evidence["waiting"]), "later version")
-        message = f"{table.location} read up to {come_to}; {waiting} with rows to read"
+        message = f"{table.location} read up to {place(frontier)}; {waiting} with rows to read"
         return findings.verdict(message, limits=told, **evidence)
 
     def _judge(
         self,
         key: Key,
-        incarnation: TopicIncarnation,
+        come_to: Position,
         table: SourceTable,
         ledger: LedgerSlice,
         witnesses: Witnesses,
         findings: Findings,
     ) -> dict[str, Any]:
-        come_to = position_of(incarnation.walked.frontier)
         last, first = table.last or 0, table.first_retained or 0
         waiting = {v: c for v, c in table.commits.items() if _waits(c, come_to, table.passes)}
         evidence = {

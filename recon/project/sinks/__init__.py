@@ -11,7 +11,7 @@ from recon.project.sinks.base import Guarantee, QuarantineConfig, Sink, sink_cla
 from recon.project.sinks.custom import CustomSink
 from recon.project.sinks.delta import DeltaMergeSink, DeltaSink, History, PruneBy
 from recon.project.sinks.files import FileSink
-from recon.project.sinks.iceberg import IcebergMergeSink, IcebergSink
+from recon.project.sinks.iceberg import IcebergMergeSink, IcebergSink, IcebergTableSink
 from recon.project.sinks.jdbc import JdbcAppendSink, JdbcSink, JdbcUpsertSink, Retry
 from recon.project.sinks.kafka import KafkaSink
 from recon.project.sinks.kinds import names as sink_kinds
@@ -25,6 +25,7 @@ __all__ = [
     "History",
     "IcebergMergeSink",
     "IcebergSink",
+    "IcebergTableSink",
     "JdbcAppendSink",
     "JdbcSink",
     "JdbcUpsertSink",

@@ -16,33 +16,46 @@ from recon.project.sinks.merging import MergeSink
 _NAME = re.compile(r"[^.`]+(\.[^.`]+){2,}")
 
 
-class IcebergSink(Sink):
-    """Appends to the Iceberg table `target`, whose name begins with the catalog's, such as `lake.sales.orders`.
+class IcebergTableSink(Sink):
+    """A sink that is an Iceberg table, whose name `target` begins with the catalog's, such as `lake.sales.orders`.
 
     Spark writes with the session's catalog of that name. `catalog`: pyiceberg's properties of the same catalog (`type`,
     `uri`, `warehouse`, credentials), by which recon confirms and audits without Spark; what is left out is taken from
     pyiceberg's own configuration.
     `partition_by`, `table_properties`: of the table that the first micro-batch makes; the former are Iceberg's
-    transforms, such as `days(order_time)`. `options`: passed to Spark's writer.
+    transforms, such as `days(order_time)`.
     """
 
-    writer = "recon.sinks.iceberg.append:IcebergAppend"
     in_files = False
     has_history = True
     secrets_from_environment = True
 
-    kind: Literal["iceberg"]
     catalog: Texts = Field(default_factory=dict, repr=False)
     partition_by: tuple[str, ...] = ()
     table_properties: Texts = Field(default_factory=dict)
-    options: Texts = Field(default_factory=dict)
 
     _one_transform = field_validator("partition_by", mode="before")(one_tag)
 
     @field_validator("target")
     @classmethod
     def _names_a_table(cls, target: str) -> str:
-        return _table_name(target)
+        if not _NAME.fullmatch(target):
+            raise BadValue(
+                "must be the table's name with catalog and namespace, such as lake.sales.orders", show_value=True
+            )
+        return target
+
+
+class IcebergSink(IcebergTableSink):
+    """Appends to an Iceberg table, see IcebergTableSink.
+
+    `options`: passed to Spark's writer.
+    """
+
+    writer = "recon.sinks.iceberg.append:IcebergAppend"
+
+    kind: Literal["iceberg"]
+    options: Texts = Field(default_factory=dict)
 
     @property
     @override
@@ -55,16 +68,10 @@ class IcebergSink(Sink):
         )
 
 
-class IcebergMergeSink(MergeSink):
-    """Merges into the Iceberg table `target`: one row per key.
-
-    `catalog`, `partition_by`, `table_properties`: as for `iceberg`.
-    """
+class IcebergMergeSink(IcebergTableSink, MergeSink):
+    """Merges into an Iceberg table, see IcebergTableSink and MergeSink."""
 
     writer = "recon.sinks.iceberg.merge:IcebergMerge"
-    in_files = False
-    has_history = True
-    secrets_from_environment = True
 
     # What `delta_merge` has besides: recon.sinks.reduce asks for it.
     scd2: ClassVar[None] = None
@@ -72,16 +79,6 @@ class IcebergMergeSink(MergeSink):
     prune_by: ClassVar[tuple[()]] = ()
 
     kind: Literal["iceberg_merge"]
-    catalog: Texts = Field(default_factory=dict, repr=False)
-    partition_by: tuple[str, ...] = ()
-    table_properties: Texts = Field(default_factory=dict)
-
-    _one_transform = field_validator("partition_by", mode="before")(one_tag)
-
-    @field_validator("target")
-    @classmethod
-    def _names_a_table(cls, target: str) -> str:
-        return _table_name(target)
 
     @property
     @override
@@ -92,11 +89,3 @@ class IcebergMergeSink(MergeSink):
             "the table is still as it was read",
             needs="what `iceberg` needs, a table that only this sink writes, and keys that are never NULL",
         )
-
-
-def _table_name(target: str) -> str:
-    if not _NAME.fullmatch(target):
-        raise BadValue(
-            "must be the table's name with catalog and namespace, such as lake.sales.orders", show_value=True
-        )
-    return target

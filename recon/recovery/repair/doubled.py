@@ -21,8 +21,9 @@ from recon.recovery.repair.plan import PlannedRange
 from recon.sinks.delta.append import refusing_other_writers
 from recon.sinks.delta.commit import committing_with
 from recon.spark.columns import literal, quoted
-from recon.spark.delta_tables import Clause, Merge
+from recon.spark.delta_tables import Merge
 from recon.spark.lazy import F
+from recon.spark.merge import Clause
 from recon.storage import Storage
 
 if TYPE_CHECKING:

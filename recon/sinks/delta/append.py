@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
@@ -135,7 +136,9 @@ class DeltaAppend(PathSink):
         """Before the first write into a table that exists: it may have been written without recon until now."""
         if not self._has_columns and self._seen is not None and self._seen >= 0:
             with refusing_other_writers(self.target, stamp):
-                add_columns(frame, f"delta.{quoted(self.target)}", self.target, stamp.label)
+                # By its location: a name would have Spark make the folder of its catalog's tables.
+                read = partial(frame.sparkSession.read.format("delta").load, self.target)
+                add_columns(frame, read, f"delta.{quoted(self.target)}", self.target, stamp.label)
         self._has_columns = True
 
     def _newest(self) -> int:

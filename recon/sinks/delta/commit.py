@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from recon.errors import SinkError
 from recon.spark.connect import running_queries
+from recon.spark.settings import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,14 +39,5 @@ def committing_with(
     settings = {f"{_CONF}.commitInfo.userMetadata": metadata}
     if app_id is not None:
         settings |= {f"{_CONF}.write.txnAppId": app_id, f"{_CONF}.write.txnVersion": str(version)}
-    before = {key: spark.conf.get(key, None) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
+    with settings_of(spark, settings):
         yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)

@@ -26,8 +26,8 @@ from recon.sinks.base import Landed, rows_of_batch
 from recon.sinks.delta.append import DeltaAppend, commit_nothing, refusing_other_writers
 from recon.sinks.delta.commit import committing_with
 from recon.sinks.delta.statements import history, newest
+from recon.sinks.newest import explained
 from recon.sinks.reduce import MergeRows, ReducedCounts
-from recon.spark.errors import refusal, without_sqlstate
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -79,26 +79,14 @@ class DeltaMerge(DeltaAppend):
             reduced.unpersist()
 
     def _merge(self, rows: MergeRows, reduced: DataFrame, counts: ReducedCounts, stamp: ReconStamp) -> None:
-        from pyspark.errors import ParseException
-
         spark = reduced.sparkSession
         table = spark.read.format("delta").load(self.target)
         rows.require_target(table, self.target)
-        try:
+        with explained(rows, self.target):
             merge = (history if self.sink.scd2 else newest)(rows, table, reduced, counts, self.target)
             commit = committing_with(spark, dump_stamp(stamp), *self._txn(stamp), query_id=stamp.query_id)
             with refusing_other_writers(self.target, stamp), commit:
                 merge.execute()
-        except ParseException as error:
-            raise SinkError(f"{rows.name}: a condition of the sink is no SQL: {without_sqlstate(error)}") from error
-        except Exception as error:
-            reason = refusal(error)
-            if reason is None:
-                raise
-            raise SinkError(
-                f"{rows.name} cannot be merged into {self.target}: {reason}; nothing of it was written: "
-                "correct the sink's conditions or the transform, then restart the query"
-            ) from error
 
     # -- read back --------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recon.sinks.newest import newest_clauses, of, same_keys
 from recon.sinks.reduce import DELETED, ROW, ROWS, MergeRows, ReducedCounts
 from recon.spark.columns import literal, quoted
-from recon.spark.delta_tables import Clause, Merge
+from recon.spark.delta_tables import Merge
 from recon.spark.lazy import F
+from recon.spark.merge import Clause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,26 +21,12 @@ MOST_VALUES = 1000  # values of a prune column that are listed one by one; of mo
 
 def newest(rows: MergeRows, table: DataFrame, reduced: DataFrame, counts: ReducedCounts, target: str) -> Merge:
     """The MERGE that keeps one row per key."""
-    sink, deleted = rows.sink, _of("s", DELETED)
-    newer = "true"
-    if sink.newer_wins is not None:
-        column = rows.column(sink.newer_wins)
-        newer = f"({_of('s', column)} > {_of('t', column)} OR {_of('t', column)} IS NULL)"
-    update, insert = f"{newer} AND NOT {deleted}", f"NOT {deleted}"
-    if sink.update_when is not None:
-        update = f"{update} AND {_condition(sink.update_when)}"
-    if sink.insert_when is not None:
-        insert = f"{insert} AND {_condition(sink.insert_when)}"
-    values = {quoted(column): _of("s", column) for column in rows.frame.columns}
-    clauses = [Clause(matched=True, condition=f"{deleted} AND {newer}")] if sink.delete_when is not None else []
-    clauses.append(Clause(matched=True, condition=update, values=values))
-    clauses.append(Clause(matched=False, condition=insert, values=values))
     return Merge(
         target=target,
         source=reduced.drop(ROWS),
         on=_matches(rows, _pruned(rows, reduced, counts)),
-        clauses=clauses,
-        evolve_schema=sink.evolve_schema,
+        clauses=newest_clauses(rows),
+        evolve_schema=rows.sink.evolve_schema,
     )
 
 
@@ -89,25 +77,25 @@ def history(rows: MergeRows, table: DataFrame, reduced: DataFrame, counts: Reduc
         is_new.alias(_NEW),
         deleted.alias(DELETED),
     )
-    until = {quoted(scd2.valid_to): _of("s", _UNTIL), quoted(scd2.is_current): f"{_of('s', _UNTIL)} IS NULL"}
-    row = {quoted(column): _of("s", column) for column in rows.frame.columns}
-    version = row | {quoted(scd2.valid_from): _of("s", _AT)} | until
+    until = {quoted(scd2.valid_to): of("s", _UNTIL), quoted(scd2.is_current): f"{of('s', _UNTIL)} IS NULL"}
+    row = {quoted(column): of("s", column) for column in rows.frame.columns}
+    version = row | {quoted(scd2.valid_from): of("s", _AT)} | until
     return Merge(
         target=target,
         source=source,
-        on=f"{_matches(rows, pruned)} AND {_of('t', scd2.valid_from)} = {_of('s', _AT)}",
+        on=f"{_matches(rows, pruned)} AND {of('t', scd2.valid_from)} = {of('s', _AT)}",
         clauses=[
-            Clause(matched=True, condition=_of("s", DELETED)),
-            Clause(matched=True, condition=_of("s", _NEW), values=version),
-            Clause(matched=True, condition=f"NOT {_of('s', _NEW)}", values=until),
-            Clause(matched=False, condition=f"{_of('s', _NEW)} AND NOT {_of('s', DELETED)}", values=version),
+            Clause(matched=True, condition=of("s", DELETED)),
+            Clause(matched=True, condition=of("s", _NEW), values=version),
+            Clause(matched=True, condition=f"NOT {of('s', _NEW)}", values=until),
+            Clause(matched=False, condition=f"{of('s', _NEW)} AND NOT {of('s', DELETED)}", values=version),
         ],
         evolve_schema=rows.sink.evolve_schema,
     )
 
 
 def _matches(rows: MergeRows, pruned: str) -> str:
-    return " AND ".join([*(f"{_of('t', key)} = {_of('s', key)}" for key in rows.keys), pruned])
+    return f"{same_keys(rows)} AND {pruned}"
 
 
 def _pruned(rows: MergeRows, reduced: DataFrame, counts: ReducedCounts) -> str:
@@ -120,20 +108,10 @@ def _pruned(rows: MergeRows, reduced: DataFrame, counts: ReducedCounts) -> str:
     known = [column for column in rows.pruning if not counts.extents[column][2]]
     some = reduced.select(*map(quoted, known)).distinct().limit(MOST_VALUES + 1).collect() if known else []
     for i, column in enumerate(known):
-        target, (least, greatest, _) = _of("t", column), counts.extents[column]
+        target, (least, greatest, _) = of("t", column), counts.extents[column]
         if len(some) <= MOST_VALUES:
             values = ", ".join(map(literal, sorted({row[i] for row in some})))
             conditions.append(f"{target} IN ({values})")
         else:
             conditions.append(f"{target} BETWEEN {literal(least)} AND {literal(greatest)}")
     return " AND ".join(conditions) or "true"
-
-
-def _condition(sql: str) -> str:
-    """A condition of recon.yml as a part of a larger one, even where it ends with a comment; raises ParseException."""
-    F.expr(sql)  # without a JVM gateway it is parsed with the statement
-    return f"({sql}\n)"
-
-
-def _of(side: str, column: str) -> str:
-    return f"{side}.{quoted(column)}"

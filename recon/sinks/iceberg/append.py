@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Self, cast
 
 from typing_extensions import override
@@ -14,13 +15,14 @@ from recon.evidence.iceberg import IcebergTable
 from recon.model import CommitRows, DeltaCommit, DeltaWitness, LedgerEntry, ReconStamp, SinkLog, Unavailable, dump_stamp
 from recon.model.ledger import named
 from recon.model.wire.iceberg import STAMP
-from recon.project import IcebergMergeSink, IcebergSink, Project, Sink
+from recon.project import IcebergSink, IcebergTableSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.adopt import add_columns
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.iceberg.publish import Branch, new_branch, published, require_number, staged
 from recon.spark.columns import quoted
 from recon.spark.errors import without_sqlstate
+from recon.spark.merge import temporary_view
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -28,13 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ATTEMPTS = 10  # how often a micro-batch is written where others commit to the table during the write
-_VIEW = "_recon_new_table"
 
 
 class IcebergAppend(BatchSink):
     """Appends micro-batches to an Iceberg table of the session's catalog."""
 
-    def __init__(self, sink: IcebergSink | IcebergMergeSink) -> None:
+    def __init__(self, sink: IcebergTableSink) -> None:
         self.sink = sink
         self.source = IcebergTable(sink.target, sink.catalog)
         self._prepared = False  # whether the table was seen to be there, with recon's columns
@@ -43,7 +44,7 @@ class IcebergAppend(BatchSink):
     @classmethod
     @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> Self:
-        return cls(cast(IcebergSink, sink))
+        return cls(cast(IcebergTableSink, sink))
 
     @property
     def _sql_name(self) -> str:
@@ -133,29 +134,28 @@ class IcebergAppend(BatchSink):
                 )
         else:
             frame.sparkSession.catalog.refreshTable(self._sql_name)
-            add_columns(frame, self._sql_name, self.sink.target, stamp.label)
+            read = partial(frame.sparkSession.table, self._sql_name)
+            add_columns(frame, read, self._sql_name, self.sink.target, stamp.label)
         self._prepared = True
 
     def _make_table(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """An empty table with the columns of the rows; one that another driver makes at the same moment is as good."""
-        spark, sink = frame.sparkSession, self.sink
+        sink = self.sink
         properties = {"format-version": "2", **sink.table_properties}
         listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
         partitioned = f"PARTITIONED BY ({', '.join(sink.partition_by)}) " if sink.partition_by else ""
         try:
-            frame.limit(0).createOrReplaceTempView(_VIEW)
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self._sql_name} USING iceberg {partitioned}TBLPROPERTIES ({listed}) "
-                f"AS SELECT * FROM {_VIEW}"
-            )
+            with temporary_view(frame.limit(0)) as rows:
+                frame.sparkSession.sql(
+                    f"CREATE TABLE IF NOT EXISTS {self._sql_name} USING iceberg {partitioned}TBLPROPERTIES ({listed}) "
+                    f"AS SELECT * FROM {rows}"
+                )
         except Exception as error:  # of Spark's, Iceberg's or Py4J's classes
             if self.source.find() is None:
                 raise SinkError(
                     f"{stamp.label}: the table {sink.target} could not be made: {without_sqlstate(error)}; make it, or "
                     "correct the sink, then restart the query"
                 ) from error
-        finally:
-            spark.catalog.dropTempView(_VIEW)
 
     # -- confirm and look up -------------------------------------------------------------------------------------
 

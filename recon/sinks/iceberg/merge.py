@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
-from recon.errors import SinkError
 from recon.model import ReconStamp, dump_stamp
 from recon.model.wire.iceberg import MERGED, STAMP
 from recon.project import IcebergMergeSink
@@ -20,15 +19,13 @@ from recon.sinks import failpoints
 from recon.sinks.base import Landed, rows_of_batch
 from recon.sinks.iceberg.append import IcebergAppend
 from recon.sinks.iceberg.publish import Branch, staged
-from recon.sinks.reduce import DELETED, ROWS, MergeRows
-from recon.spark.columns import quoted
-from recon.spark.errors import refusal
+from recon.sinks.newest import explained, newest_clauses, same_keys
+from recon.sinks.reduce import ROWS, MergeRows
+from recon.spark.merge import merge
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import DataFrame, SparkSession
-
-_VIEW = "_recon_merge_source"
 
 
 @dataclass(frozen=True)
@@ -78,21 +75,10 @@ class IcebergMerge(IcebergAppend):
 
     def _merge(self, branch: Branch) -> None:
         rows, reduced = self._reduced.rows, self._reduced.frame
-        spark, target = reduced.sparkSession, self._branch(branch)
-        rows.require_target(spark.table(target), self.sink.target)
-        reduced.drop(ROWS).createOrReplaceTempView(_VIEW)
-        try:
-            spark.sql(statement(rows, target, _VIEW))
-        except Exception as error:
-            reason = refusal(error)
-            if reason is None:
-                raise
-            raise SinkError(
-                f"{rows.name} cannot be merged into {self.sink.target}: {reason}; nothing of it was published: correct "
-                "the sink's conditions or the transform, then restart the query"
-            ) from error
-        finally:
-            spark.catalog.dropTempView(_VIEW)
+        target = self._branch(branch)
+        rows.require_target(reduced.sparkSession.table(target), self.sink.target)
+        with explained(rows, self.sink.target):
+            merge(reduced.drop(ROWS), target, same_keys(rows), newest_clauses(rows))
 
     @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
@@ -103,28 +89,3 @@ class IcebergMerge(IcebergAppend):
     @override
     def _options(self) -> Mapping[str, str]:
         return {}
-
-
-def statement(rows: MergeRows, target: str, source: str) -> str:
-    """The MERGE that keeps one row per key; `target` and `source` are tables as SQL names them."""
-    sink = rows.sink
-    matches = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in rows.keys)
-    newer, deleted = "true", f"s.{quoted(DELETED)}"
-    if sink.newer_wins is not None:
-        column = quoted(rows.column(sink.newer_wins))
-        newer = f"(s.{column} > t.{column} OR t.{column} IS NULL)"
-    columns = [quoted(column) for column in rows.frame.columns]
-    values = ", ".join(f"s.{column}" for column in columns)
-    clauses = [
-        f"WHEN MATCHED AND {newer} AND NOT {deleted}{_also(sink.update_when)} THEN "
-        f"UPDATE SET {', '.join(f't.{column} = s.{column}' for column in columns)}",
-        f"WHEN NOT MATCHED AND NOT {deleted}{_also(sink.insert_when)} THEN "
-        f"INSERT ({', '.join(columns)}) VALUES ({values})",
-    ]
-    if sink.delete_when is not None:
-        clauses.insert(0, f"WHEN MATCHED AND {newer} AND {deleted} THEN DELETE")
-    return f"MERGE INTO {target} t USING {source} s ON {matches} {' '.join(clauses)}"
-
-
-def _also(condition: str | None) -> str:
-    return "" if condition is None else f" AND ({condition})"

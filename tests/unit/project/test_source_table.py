@@ -53,9 +53,24 @@ def test_the_table_is_named_as_it_stands_there(tmp_path: Path) -> None:
 def test_options_say_how_the_query_reads(tmp_path: Path) -> None:
     options = "{delta: bronze/orders, options: {SkipChangeCommits: 'TRUE', startingversion: '7'}}"
     source = loaded(tmp_path, "{delta: bronze/orders}", options).pipelines[0].source
-    assert source.is_set("skipChangeCommits")
-    assert not source.is_set("ignoreChanges")
+    assert source.passes == "skip"
     assert source.beginning == offset_of(7, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ("{}", ""),
+        ("{ignoreChanges: 'false', failOnDataLoss: 'true'}", ""),
+        ("{ignoreDeletes: 'true'}", "deletes"),
+        ("{ignoreDeletes: 'true', ignoreChanges: 'true'}", "changes"),
+        ("{ignoreChanges: 'true', skipChangeCommits: 'true'}", "skip"),
+        ("{skipChangeCommits: 'true', readChangeFeed: 'true'}", "feed"),
+    ],
+)
+def test_what_the_query_does_with_commits_that_remove_files(tmp_path: Path, options: str, passes: str) -> None:
+    with_options = f"{{delta: bronze/orders, options: {options}}}"
+    assert loaded(tmp_path, "{delta: bronze/orders}", with_options).pipelines[0].source.passes == passes
 
 
 def test_a_table_of_a_catalog_is_looked_up(tmp_path: Path) -> None:

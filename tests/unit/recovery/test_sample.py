@@ -19,6 +19,7 @@ from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import commit_rows
 from recon.ledger import open_ledger
 from recon.model import REMOVALS, CommitRows, KafkaWitness, ProbeAnswer, ReconStamp, dump_stamp, offsets_text
+from recon.model.delta_offsets import offset_of, topic_of
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.sample import Frame, Sample, SampledPath, choose, chosen, key_of
 from recon.project import DeltaMergeSink, FileSink, Project
@@ -292,6 +293,19 @@ def test_the_population_is_what_was_read_in_the_period(lake: Lake) -> None:
     drawn = lake.draw()
     assert [tuple(frame)[3:] for frame in drawn.population] == [("id-1", 0, 10, 20)]
     assert [len(path.writes) for path in lake.paths().values()] == [2] * 10
+
+
+def test_rows_of_a_delta_table_are_not_offsets_to_choose_from(lake: Lake) -> None:
+    table = (OffsetSpan(topic_of("5ec0a1f2"), None, 0, offset_of(3, 0), offset_of(4, 0)),)
+    lake.ledger.append(ledger_entries.entry(7, offsets=table))
+    with pytest.raises(ConfigError):
+        lake.draw()
+    lake.write(0)
+    drawn = lake.draw(n=2)
+    assert [tuple(frame)[3:] for frame in drawn.population] == [("id-1", 0, 0, 10)]
+    assert drawn.left_out == ("orders",)
+    for form in (reports.as_html(drawn), reports.as_markdown(drawn)):
+        assert "Not sampled" in form
 
 
 def test_rows_in_quarantine(lake: Lake) -> None:

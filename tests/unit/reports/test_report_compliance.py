@@ -117,6 +117,13 @@ def test_the_document_holds_everything_an_auditor_asks_for(report, render):
     assert text.lower().index("not complete") < text.index("Results") < text.index("Method")
 
 
+@pytest.mark.parametrize("render", [compliance.render_html, compliance.render_markdown])
+def test_positions_in_a_delta_table_are_no_number_of_offsets(report, render):
+    assert "Offsets read" in render(only(report, "orders"))
+    text = render(only(report, "orders", offsets=None))
+    assert "Offsets read" not in text and "Rows written" in text
+
+
 def test_a_complete_period_says_so_plainly(report):
     text = compliance.render_markdown(dataclasses.replace(only(report, "orders"), days_without_audit=()))
     assert "**Conclusion: complete.** All 4,464 micro-batches of 1 sink were proved" in text

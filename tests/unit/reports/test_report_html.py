@@ -280,6 +280,37 @@ def test_a_partition_is_drawn_over_its_own_offsets():
     assert row.ends == (100, 1100) and row.worst == "gap"
 
 
+def test_a_delta_table_that_is_read_has_no_offsets_of_kafka():
+    """No broker is asked for its lag, its positions are no numbers of offsets, and nobody isolates its transactions."""
+    run = sample_run.healthy_run()
+    pipeline, sink = run.pipelines[0], run.pipelines[0].sinks[0]
+    table = dataclasses.replace(
+        sink.partitions[0],
+        topic="delta:0b9e7c1a-55d2-4a43-9a5e-1f0d2c3b4a59",
+        partition=0,
+        lag=None,
+        start_offset=500_000_000,
+        end_offset=7_000_000_000,
+        cells=(
+            CoverageCell(
+                from_time=T0, to_time=T0 + MINUTE, start_offset=500_000_000, end_offset=7_000_000_000, state="covered"
+            ),
+        ),
+    )
+    batches = tuple(dataclasses.replace(point, offsets=None) for point in points(0, 1, 2))
+    sink = dataclasses.replace(sink, partitions=(table,), points=batches)
+    facts = dataclasses.replace(pipeline, sinks=(sink,), isolation_level=None)
+    page = html.render(dataclasses.replace(run, pipelines=(facts,)))
+    assert "Delta table 0b9e7c1a: the whole table at version 6" in page
+    assert "the check source_table says which of its versions wait" in page
+    legend = page[page.index('id="rows"') : page.index('id="lag"')]
+    assert "rows written" in legend and "</svg>offsets read" not in legend and "None" not in legend
+    for of_kafka in ("no broker answered", "<dt>Isolation level"):
+        assert of_kafka not in page
+    chart = picture.bars(sink)
+    assert [bar.offsets for bar in chart.bars] == [None] * 3 and not chart.of_offsets
+
+
 def test_five_hundred_partitions_are_a_square_each():
     run = sample_run.big_run(500, 10)
     chart = picture.coverage(run.pipelines[0].sinks[0])

@@ -18,7 +18,7 @@ from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.quarantine_log import judge_quarantine
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
-from recon.checks.evidence.source_rows import rewriting, spot_check
+from recon.checks.evidence.source_rows import of_table, rewriting, spot_check
 from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
 from recon.checks.evidence.source_rows.made import judge_made
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
@@ -238,7 +238,7 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
 def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     proof = witnesses.proofs.of_sink.get(ledger.sink)
     before = proof is not None and proof.filtered
-    records = rewriting.records_of(ledger, witnesses)
+    records = of_table.records_of(ledger, witnesses)
     if rewrites(witnesses):
         given = rewriting.given_to(witnesses)
         return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records)
@@ -376,7 +376,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
         if no_row_tells(witnesses):
-            records = "rows of the source" if witnesses.source_table is not None else records
+            records = "their source has" if witnesses.source_table is not None else records
             message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
             message += rewriting.said(counts, witnesses)
         filtered = rows_filtered(counts)

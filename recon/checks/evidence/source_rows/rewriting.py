@@ -9,26 +9,22 @@ or the log of the Delta table that was read, says how many records its ranges ho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from random import Random
 
 from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
+from recon.checks.evidence.source_rows import of_table
 from recon.checks.evidence.source_rows.rows import TopicPartition, no_row_tells
 from recon.checks.evidence.source_rows.transactions import ended_unread, read_uncommitted, read_while_open
 from recon.model import (
     Code,
-    DeclaredRows,
     EntryHead,
-    LedgerSlice,
-    SourceTable,
-    Unavailable,
     Witnesses,
     known,
-    why_unknown,
 )
-from recon.model.delta_offsets import BEGINNING, is_delta
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
 
@@ -45,21 +41,6 @@ def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
         for stamp in stamps
         if stamp is not None and stamp.given is not None and stamp.is_of(witnesses.pipeline, witnesses.sink)
     }
-
-
-def records_of(ledger: LedgerSlice, witnesses: Witnesses) -> Sequence[int | None] | None:
-    """How many rows each entry's ranges have in the Delta table that was read, None where its log does not say.
-
-    None altogether for a query that reads Kafka, which counts no records.
-    """
-    if witnesses.source_table is None:
-        return None
-    counted: list[int | None] = []
-    for entry in range(len(ledger.heads)):
-        answers = [_held(read, witnesses) for read in ledger.ranges.of(entry)]
-        rows = [None if isinstance(answer, str) else answer["committed"] for answer in answers]
-        counted.append(None if None in rows else sum(count for count in rows if count is not None))
-    return counted
 
 
 def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
@@ -239,8 +220,8 @@ def _judge(
     records = committed + aborted if uncommitted_too else committed
     unknown = _unknown(head, counts, counted.dropped)
     if witnesses.source_table is not None:
-        for code, sentence in _of_table(
-            counts, entry, accounted, records, unknown=unknown, declared=witnesses.declared
+        for code, sentence in of_table.faults(
+            counts, entry, _ranges(counts, entry), accounted, records, unknown=unknown, declared=witnesses.declared
         ):
             report(code, sentence)
         return
@@ -284,74 +265,11 @@ def _ranges(counts: Account, entry: int) -> list[OffsetSpan]:
     return [read for read in counts.covered.slice.ranges.of(entry) if read.span.size > 0]
 
 
-def _of_table(
-    counts: Account, entry: int, accounted: int, records: int, *, unknown: bool, declared: DeclaredRows
-) -> Iterator[tuple[Code, str]]:
-    """What is wrong with the numbers of a micro-batch, where the Delta table that was read says how many rows it has.
-
-    `accounted` are the rows taken in, quarantined and filtered, `records` those of its source, `unknown` is whether the
-    transform may have dropped rows that no entry tells of.
-    """
-    head, ranges = counts.covered.slice.heads[entry], _ranges(counts, entry)
-    source = (
-        ", ".join(Key(read.source, read.topic, read.partition).offsets(*read.span) for read in ranges) or "no version"
-    )
-    rows = f"{plural(records, 'row')} in {source}"
-    began = ""
-    if any(read.start_offset == BEGINNING for read in ranges):
-        began = "; where recon.yml did not name the version that the query began with (startingVersion), accept this"
-    read = None if head.is_uncounted or counts.operators.keeps_state(head) else head.rows_read
-    if read is not None and read != records:
-        code, what = (Code.GAP, "left out") if read < records else (Code.DUPLICATE, "read twice")
-        before = "; what a query filters before foreachBatch is not counted: filter in the transform"
-        why = f"some were {what}{before if read < records else ''}{began}"
-        yield code, f"read {plural(read, 'row')}, and its source has {rows}: {why}"
-    elif counts.counted[entry].doubted:
-        yield (
-            Code.GAP,
-            "has as many rows as were read, and of other source offsets: some are lost, and others doubled",
-        )
-    elif declared.explodes and read is None:
-        unsaid = "how many rows were read was not recorded, and several rows are made of one"
-        yield Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}, and its source has {rows}: {unsaid}"
-    elif declared.explodes:
-        if counts.counted[entry].lost > 0:
-            yield Code.GAP, f"gave the sink {plural(head.rows_given or 0, 'row')}, and it took in {head.rows_written:,}"
-    elif accounted < records and unknown:
-        yield (
-            Code.INCONCLUSIVE,
-            f"accounts for {plural(accounted, 'row')}, and its source has {rows}: whether the query filters rows is "
-            f"not known; where it does not, say so (rows: {{filters: false}}){began}",
-        )
-    elif accounted < records:
-        missing = plural(records - accounted, "row")
-        yield Code.GAP, f"accounts for {plural(accounted, 'row')}, and its source has {rows}: {missing} missing{began}"
-    elif accounted > records:
-        yield (
-            Code.DUPLICATE,
-            f"accounts for {plural(accounted, 'row')}, and its source has {rows}: rows are doubled, or the transform "
-            f"makes several of one, which recon.yml would have to say (rows: {{explodes: true}}){began}",
-        )
-
-
-def _held_in_table(read: OffsetSpan, table: SourceTable | Unavailable | None) -> dict[str, int] | str:
-    """How many rows the log of a Delta table has in a range; or why they cannot be counted."""
-    if table is None or isinstance(table, Unavailable):
-        return f"the log of the table that was read could not be looked at: {why_unknown(table, 'it was not read')}"
-    if not table.exists:
-        return f"there is no Delta table at {table.location} any more"
-    if None not in (read.topic_id, table.table_id) and read.topic_id != table.table_id:
-        return f"{table.location} was made anew since (its id was {read.topic_id} and is {table.table_id})"
-    records = table.records(*read.span)
-    return records if isinstance(records, str) else {"committed": records, "aborted": 0, "absent": 0}
-
-
 def _held(read: OffsetSpan, witnesses: Witnesses) -> dict[str, int] | str:
     """How many offsets of a range have a committed record, an aborted one or none; or why they cannot be counted."""
-    if is_delta(read.topic):
-        return _held_in_table(read, witnesses.source_table)
-    if witnesses.source_table is not None:
-        return f"recon.yml names a Delta table as the source, and it read topic {read.topic}"
+    if witnesses.source_table is not None or is_delta(read.topic):
+        rows = of_table.rows_in(read, witnesses.source_table)
+        return rows if isinstance(rows, str) else {"committed": rows, "aborted": 0, "absent": 0}
     name = f"{read.topic}-{read.partition}"
     answer = witnesses.probes.get((read.topic, read.partition))
     if answer is None:

@@ -1,0 +1,97 @@
+"""The count identity against a Delta table that is read: its log says how many rows each range of its versions has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from recon.checks.evidence.coverage import Key
+from recon.checks.evidence.row_accounting import Account
+from recon.model import Code, DeclaredRows, LedgerSlice, SourceTable, Unavailable, Witnesses, why_unknown
+from recon.model.delta_offsets import BEGINNING, is_delta
+from recon.model.offsets import OffsetSpan
+from recon.text import plural
+
+
+def records_of(ledger: LedgerSlice, witnesses: Witnesses) -> Sequence[int | None] | None:
+    """How many rows each entry's ranges have in the Delta table that was read, None where its log does not say.
+
+    None altogether for a query that reads Kafka, which counts no records.
+    """
+    if witnesses.source_table is None:
+        return None
+    counted: list[int | None] = []
+    for entry in range(len(ledger.heads)):
+        rows = [rows_in(read, witnesses.source_table) for read in ledger.ranges.of(entry)]
+        known = [count for count in rows if not isinstance(count, str)]
+        counted.append(sum(known) if len(known) == len(rows) else None)
+    return counted
+
+
+def rows_in(read: OffsetSpan, table: SourceTable | Unavailable | None) -> int | str:
+    """How many rows the log of a Delta table has in a range; or why they cannot be counted."""
+    if not is_delta(read.topic):
+        return f"recon.yml names a Delta table as the source, and it read topic {read.topic}"
+    if table is None or isinstance(table, Unavailable):
+        return f"the log of the table that was read could not be looked at: {why_unknown(table, 'it was not read')}"
+    if not table.exists:
+        return f"there is no Delta table at {table.location} any more"
+    if None not in (read.topic_id, table.table_id) and read.topic_id != table.table_id:
+        return f"{table.location} was made anew since (its id was {read.topic_id} and is {table.table_id})"
+    return table.records(*read.span)
+
+
+def faults(
+    counts: Account,
+    entry: int,
+    ranges: Sequence[OffsetSpan],
+    accounted: int,
+    records: int,
+    *,
+    unknown: bool,
+    declared: DeclaredRows,
+) -> Iterator[tuple[Code, str]]:
+    """What is wrong with the numbers of a micro-batch, where the Delta table that was read says how many rows it has.
+
+    `ranges` are what it read, `accounted` the rows taken in, quarantined and filtered, `records` those of its source;
+    `unknown` is whether the transform may have dropped rows that no entry tells of.
+    """
+    head = counts.covered.slice.heads[entry]
+    source = (
+        ", ".join(Key(read.source, read.topic, read.partition).offsets(*read.span) for read in ranges) or "no version"
+    )
+    rows = f"{plural(records, 'row')} in {source}"
+    began = ""
+    if any(read.start_offset == BEGINNING for read in ranges):
+        began = "; where recon.yml did not name the version that the query began with (startingVersion), accept this"
+    read = None if head.is_uncounted or counts.operators.keeps_state(head) else head.rows_read
+    if read is not None and read != records:
+        code, what = (Code.GAP, "left out") if read < records else (Code.DUPLICATE, "read twice")
+        before = "; what a query filters before foreachBatch is not counted: filter in the transform"
+        why = f"some were {what}{before if read < records else ''}{began}"
+        yield code, f"read {plural(read, 'row')}, and its source has {rows}: {why}"
+    elif counts.counted[entry].doubted:
+        yield (
+            Code.GAP,
+            "has as many rows as were read, and of other source offsets: some are lost, and others doubled",
+        )
+    elif declared.explodes and read is None:
+        unsaid = "how many rows were read was not recorded, and several rows are made of one"
+        yield Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}, and its source has {rows}: {unsaid}"
+    elif declared.explodes:
+        if counts.counted[entry].lost > 0:
+            yield Code.GAP, f"gave the sink {plural(head.rows_given or 0, 'row')}, and it took in {head.rows_written:,}"
+    elif accounted < records and unknown:
+        yield (
+            Code.INCONCLUSIVE,
+            f"accounts for {plural(accounted, 'row')}, and its source has {rows}: whether the query filters rows is "
+            f"not known; where it does not, say so (rows: {{filters: false}}){began}",
+        )
+    elif accounted < records:
+        missing = plural(records - accounted, "row")
+        yield Code.GAP, f"accounts for {plural(accounted, 'row')}, and its source has {rows}: {missing} missing{began}"
+    elif accounted > records:
+        yield (
+            Code.DUPLICATE,
+            f"accounts for {plural(accounted, 'row')}, and its source has {rows}: rows are doubled, or the transform "
+            f"makes several of one, which recon.yml would have to say (rows: {{explodes: true}}){began}",
+        )
