@@ -301,7 +301,7 @@ def test_a_delta_table_that_is_read_has_no_offsets_of_kafka():
     sink = dataclasses.replace(sink, partitions=(table,), points=batches)
     facts = dataclasses.replace(pipeline, sinks=(sink,), isolation_level=None)
     page = html.render(dataclasses.replace(run, pipelines=(facts,)))
-    assert "Delta table 0b9e7c1a: the whole table at version 6" in page
+    assert "Delta table 0b9e7c1a: covered, the whole table at version 6," in page
     assert "the check source_table says which of its versions wait" in page
     legend = page[page.index('id="rows"') : page.index('id="lag"')]
     assert "rows written" in legend and "</svg>offsets read" not in legend and "None" not in legend
