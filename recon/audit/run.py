@@ -16,7 +16,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recon import incremental
 from recon._version import __version__
 from recon.audit import summary
 from recon.audit.accounting import offset_account
@@ -342,6 +341,8 @@ class _Run:
             samples=Samples.of(self.project, sink),
         )
         if any(bound.config.incremental for bound in bounds) and sink.kind == "delta":
+            from recon import incremental  # most audits have no such check, and need not load it
+
             sink_scan = incremental.SinkScan(
                 project=self.project,
                 pipeline=pipeline,

@@ -53,6 +53,32 @@ def test_columns_give_what_single_entries_give(entries: list[list[tuple[tuple[st
     assert of_entries(table, len(spans)).tolist() == [of_ranges(one) for one in spans]
 
 
+@given(
+    st.integers(1, 4), st.lists(st.integers(-3, 2**40), min_size=1, max_size=9), st.integers(-(2**40), 2**62), st.data()
+)
+def test_micro_batches_that_go_on_where_the_one_before_them_ended(
+    width: int, sizes: list[int], begin: int, data: st.DataObject
+) -> None:
+    """As a stream's are, but that some skip offsets, read some again, or leave a partition out."""
+    at = [begin] * width
+    spans: list[list[OffsetSpan]] = []
+    for size in sizes:
+        at = [offset + data.draw(st.sampled_from([0] * 9 + [-7, 7])) for offset in at]
+        left_out = data.draw(st.sampled_from([*[()] * 5, (0,)]))
+        spans.append([OffsetSpan("t", None, p, at[p], at[p] + size) for p in range(width) if p not in left_out])
+        at = [offset + size for offset in at]
+    flat = [(i, span) for i, one in enumerate(spans) for span in one]
+    table = RangeTable(
+        entry=np.array([i for i, _ in flat], np.int64),
+        topic=np.zeros(len(flat), np.int32),
+        partition=np.array([span.partition for _, span in flat], np.int64),
+        start=np.array([span.start_offset for _, span in flat], np.int64),
+        end=np.array([span.end_offset for _, span in flat], np.int64),
+        topics=[(0, "t", None)],
+    )
+    assert of_entries(table, len(spans)).tolist() == [of_ranges(one) for one in spans]
+
+
 def test_the_hash_is_the_published_one() -> None:
     """Values of the reference implementation (xxHash, "XXH64 test vectors"), seed 0."""
     assert xxhash64(b"", 0) == 0xEF46DB3751D8E999
