@@ -10,6 +10,7 @@ from typing import Any
 from recon.audit.summary import evaluated
 from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.reading import reading_of
+from recon.counts import sum_of
 from recon.model import CheckResult, EntryHead, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
 from recon.model.delta_offsets import is_delta
 from recon.model.incident import Harm
@@ -38,9 +39,9 @@ def offset_account(
     mine = [one for one in incidents if one.sink in (None, sink) and one.state != "repaired"]
     return OffsetAccount(
         offsets=sum(spans.size for spans in read.values()),
-        rows=None if why else _sum(head.rows_written for head in written) if held is None else held,
-        filtered=None if sink in witnesses.routed else _sum(head.rows_filtered for head in written),
-        quarantined=_sum(head.rows_quarantined for head in written) if held is None else _of(explained, "quarantined"),
+        rows=None if why else sum_of(head.rows_written for head in written) if held is None else held,
+        filtered=None if sink in witnesses.routed else sum_of(head.rows_filtered for head in written),
+        quarantined=_of(explained, "quarantined") if held is not None else sum_of(h.rows_quarantined for h in written),
         control=_of(explained, "control"),
         aborted=_of(explained, "aborted"),
         compacted=_of(explained, "compacted"),
@@ -132,8 +133,3 @@ def _certain(incidents: Sequence[Incident], harm: Harm, read: dict[_Place, Spans
             return None
         total += within
     return total
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    listed = list(counts)
-    return None if None in listed else sum(count for count in listed if count is not None)

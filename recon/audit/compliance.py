@@ -13,11 +13,12 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import contradictions, signed
 from recon.audit.audited import StoredAudit, audited, key_of
+from recon.audit.books import books
 from recon.audit.controls.catalog import catalog
 from recon.audit.controls.days import days_of, without_audit
 from recon.audit.exceptions import Sightings, exceptions
 from recon.audit.extent import Extent
-from recon.audit.followed import actions, changes, config_versions, incidents
+from recon.audit.followed import actions, changes, config_versions, incidents, items_of
 from recon.audit.shown import ControlDaysOf, unproved
 from recon.checks.binding import bind
 from recon.errors import ConfigError, LedgerError
@@ -176,8 +177,27 @@ def derive(
         actions=actions(slices, [state for of in stored.values() for state in of.states], from_, to),
         config_versions=config_versions(records),
         changes=changes(found),
+        books=books(
+            project,
+            slices,
+            {
+                (pipe.name, sink.name): items_of(exceptions_of[pipe.name], pipe.name, sink.name)
+                for pipe in project.pipelines
+                for sink in pipe.sinks
+            },
+            before=_day_before(project, ledger, from_),
+            period=(from_, until),
+        ),
     )
     return project.masked(replace(report, unproved=tuple(unproved(report, left_out, _begins(slices)))))
+
+
+def _day_before(project: Project, ledger: Ledger, from_: datetime) -> Mapping[tuple[str, str], LedgerSlice]:
+    """The entries of the sinks from the day before, where a pipeline reads a table, in which rows may have waited."""
+    if all(pipe.of_kafka for pipe in project.pipelines):
+        return {}
+    chains = [(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks if sink.is_delta]
+    return ledger.slices(chains, from_ - timedelta(days=1), from_)[0]
 
 
 def _begins(slices: Mapping[tuple[str, str], LedgerSlice]) -> dict[tuple[str, str], date]:

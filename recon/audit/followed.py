@@ -38,6 +38,15 @@ def incidents(exceptions: Iterable[Sightings]) -> tuple[IncidentRecord, ...]:
     )
 
 
+def items_of(exceptions: Iterable[Sightings], pipeline: str, sink: str) -> list[Item]:
+    """The exceptions of a sink, as incidents are made of them: its own, and those of its whole pipeline."""
+    return [
+        _item(one)
+        for one in exceptions
+        if one.record.finding.pipeline == pipeline and one.record.finding.sink in (None, sink)
+    ]
+
+
 def _item(one: Sightings) -> Item:
     record = one.record
     finding = record.finding

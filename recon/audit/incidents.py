@@ -87,9 +87,7 @@ def incidents_of(
         sinks: the names of the pipeline's sinks.
         keeps: whether this audit stores what it found, so that it can be accepted or repaired.
     """
-    evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
-    only = sinks[0] if len(sinks) == 1 else None
-    items = _items(witnesses, evidence, only)
+    items = items_of(witnesses, results, sinks)
     kept = {name: keeps and advances(name, witnesses, results) for name in sinks}
     by_sink: dict[str | None, list[Item]] = defaultdict(list)
     for item in items:
@@ -111,8 +109,10 @@ def _severity(incident: Incident) -> tuple[object, ...]:
 # -- what is known of each finding ------------------------------------------------------------------------------------
 
 
-def _items(witnesses: Witnesses, results: Sequence[CheckResult], only: str | None) -> list[Item]:
-    """Findings of this audit and of earlier ones, each once."""
+def items_of(witnesses: Witnesses, results: Sequence[CheckResult], sinks: Sequence[str]) -> list[Item]:
+    """Findings of this audit and of earlier ones, each once; arguments as of `incidents_of`."""
+    results = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
+    only = sinks[0] if len(sinks) == 1 else None
     earlier = {sink: proof.open for sink, proof in witnesses.proofs.of_sink.items()}
     items: dict[tuple[Hashable, ...], Item] = {}
 
@@ -437,4 +437,4 @@ def _steps(
         yield NextStep(purpose=f"the ids of the other {len(ids) - _IDS}", command=f"recon findings {of_sink}")
 
 
-__all__ = ["Item", "cause_of", "counts_of", "grouped", "incidents_of", "ranges_of"]
+__all__ = ["Item", "cause_of", "counts_of", "grouped", "incidents_of", "items_of", "ranges_of"]

@@ -20,8 +20,9 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.accounting import offset_account
 from recon.audit.anchor import anchor
+from recon.audit.books import books
 from recon.audit.collect import Evidence, collect
-from recon.audit.incidents import incidents_of
+from recon.audit.incidents import Item, incidents_of, items_of
 from recon.audit.options import Options, texts
 from recon.audit.past import past_audits
 from recon.audit.record import STOPPED, record_of
@@ -42,7 +43,8 @@ from recon.instants import instant
 from recon.ledger.heads.signing import public_keys
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
-from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses, known
+from recon.model import CheckResult, LedgerSlice, PipelineFacts, RunResult, Unavailable, Witnesses, known
+from recon.model.books import BookLine
 from recon.project import Pipeline, Project, as_project
 from recon.reports.audit_run import AuditRun
 from recon.sinks import open_sink
@@ -219,6 +221,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             ),
             record=record_of(project, configured, results),
             runbook_url=project.reports.runbook_url,
+            books=_books(project, {name: of.witnesses for name, of in evidence.items()}, results),
         )
     )
 
@@ -254,6 +257,24 @@ def facts_of(
         facts = summary.pipeline_facts(project, pipeline, unread, results)
         unproved = facts.answer == "complete"
         return replace(facts, answer="could not be proved", because=reason) if unproved else facts
+
+
+def _books(
+    project: Project, witnesses: Mapping[str, Witnesses], results: Sequence[CheckResult]
+) -> tuple[BookLine, ...]:
+    """The books of the pipelines that were looked at; none where an edited ledger holds what cannot be summed up."""
+    slices: dict[tuple[str, str], LedgerSlice] = {}
+    items: dict[tuple[str, str], list[Item]] = {}
+    for pipeline in (pipeline for pipeline in project.pipelines if pipeline.name in witnesses):
+        seen, names = witnesses[pipeline.name], [sink.name for sink in pipeline.sinks]
+        of_pipeline = items_of(seen, [result for result in results if result.pipeline == pipeline.name], names)
+        for sink, of_sink in (known(seen.ledgers) or {}).items():
+            slices[pipeline.name, sink] = of_sink
+            items[pipeline.name, sink] = [item for item in of_pipeline if item.sink in (None, sink)]
+    try:
+        return books(project, slices, items)
+    except Exception:  # as of `facts_of`, which says so
+        return ()
 
 
 class _Run:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from recon.audit import scope
+from recon.counts import sum_of
 from recon.lazy import np
 from recon.model import (
     RUNNING,
@@ -212,17 +213,12 @@ def rows_written(entries: Iterable[EntryHead]) -> int | None:
 
 def rows_filtered(entries: Iterable[EntryHead]) -> int | None:
     """The rows that the transform dropped before these writes; None where one of them did not count them."""
-    return _sum(entry.rows_filtered for entry in entries if entry.reads and entry.status != "already_committed")
+    return sum_of(entry.rows_filtered for entry in entries if entry.reads and entry.status != "already_committed")
 
 
 def rows_quarantined(entries: Iterable[EntryHead]) -> int | None:
     """The rows that went into quarantine instead of the sink; None where one of these writes did not count them."""
-    return _sum(entry.rows_quarantined for entry in entries if entry.reads and entry.status != "already_committed")
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    listed = list(counts)
-    return None if None in listed else sum(count for count in listed if count is not None)
+    return sum_of(entry.rows_quarantined for entry in entries if entry.reads and entry.status != "already_committed")
 
 
 def earliest(begins: Iterable[datetime | None]) -> datetime | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from recon.counts import sum_of
 from recon.events import Emitter
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import (
@@ -31,7 +32,7 @@ from recon.hook.prepare import (
     with_source,
 )
 from recon.hook.routing import ROUTE, Routing, Share
-from recon.hook.row_counts import RowCounts, reduced, total
+from recon.hook.row_counts import RowCounts, reduced
 from recon.hook.sent import Sent
 from recon.hook.writer import ForeachBatch
 from recon.model.wire.columns import SOURCE_COLUMNS
@@ -110,7 +111,7 @@ class RouteRows(BatchRows):
     @override
     def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
         share = self._share(batch)
-        taken = total(total(landed.rows, reduced(landed)), counts.quarantined)
+        taken = sum_of((landed.rows, reduced(landed), counts.quarantined))
         if taken not in (None, share.routed):
             log.error(
                 "pipeline %s, sink %s, micro-batch %d: %d rows were routed to it and %d are in the sink or in "

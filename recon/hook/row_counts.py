@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from recon.counts import sum_of
 from recon.model import CountedRows, LedgerEntry
 from recon.sinks import Landed
 
@@ -84,7 +85,7 @@ class RowCounts:
         returned = checked if counted.returned is None else counted.returned.rows
         # Where the sink does not report what it was given, rows that it reduced away are not counted as filtered, and
         # nor are those that it lost.
-        kept = total(landed.rows, quarantined) if landed.given is not None or returned is None else returned
+        kept = sum_of((landed.rows, quarantined)) if landed.given is not None or returned is None else returned
         return cls(
             read=read,
             filtered=_remainder(read, kept),
@@ -113,17 +114,12 @@ class RowCounts:
 
 def delivered(landed: Landed, quarantined: int | None) -> int | None:
     """Rows that the sink was given, and rows written to quarantine."""
-    return total(landed.rows if landed.given is None else landed.given, quarantined)
+    return sum_of((landed.rows if landed.given is None else landed.given, quarantined))
 
 
 def reduced(landed: Landed) -> int:
     """Rows that the sink was given and left out itself, as far as it reports them."""
     return landed.given - landed.rows if landed.given is not None and landed.rows is not None else 0
-
-
-def total(one: int | None, other: int | None) -> int | None:
-    """The sum; None where a part is unknown."""
-    return None if one is None or other is None else one + other
 
 
 def _remainder(read: int | None, kept: int | None) -> int | None:

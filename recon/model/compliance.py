@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal
 
+from recon.model.books import BookLine
 from recon.model.controls import ControlRecord, FrameworkRecord
 from recon.model.incident import HarmCount
 from recon.model.result import NOT_ANCHORED, Answer, Code, Finding, Level
@@ -266,7 +267,7 @@ class ComplianceReport:
     `days_without_audit` are days that are over, or today; `days_to_come` counts those after today, of which nothing is
     said. `controls` are what audits showed day by day, `frameworks` the same by statements of standards. `incidents`
     are the exceptions by cause, open ones first. `unproved` are sentences: what could not be proved, and what no audit,
-    or no witness, ever saw.
+    or no witness, ever saw. `books` are what each sink's pipeline read and what became of it, by day and hop.
     """
 
     project: str
@@ -285,6 +286,7 @@ class ComplianceReport:
     actions: tuple[ActionRecord, ...] = ()
     config_versions: tuple[ConfigVersion, ...] = ()
     changes: tuple[ChangeRecord, ...] = ()
+    books: tuple[BookLine, ...] = ()
     unproved: tuple[str, ...] = ()
     method: tuple[str, ...] = METHOD
     limits: tuple[str, ...] = LIMITS

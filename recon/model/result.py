@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from recon.model.books import BookLine
 from recon.model.incident import Harm, Incident, OffsetAccount
 from recon.model.offsets import Span
 from recon.model.past import PastAudits
@@ -381,7 +382,8 @@ class RunResult:
     `notes` are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the
     heads of the ledger's trees were signed, and where they were published. `record` is who ran it; None of runs of
     versions that did not say so. `runbook_url` is where pages about codes are; "" where recon.yml does not say. `past`
-    is what earlier audits found; None where nobody looked.
+    is what earlier audits found; None where nobody looked. `books` are what each sink's pipeline read, by day and hop,
+    and what became of it.
     """
 
     invocation_id: str
@@ -400,6 +402,7 @@ class RunResult:
     runbook_url: str = ""
     record: RunRecord | None = None
     past: PastAudits | None = None
+    books: tuple[BookLine, ...] = ()
 
     def counts(self) -> dict[str, int]:
         """Number of results per status; every status is a key."""

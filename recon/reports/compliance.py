@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from recon.model import Answer, Level
 from recon.model.compliance import AuditRecord, ComplianceReport, SinkCompliance
-from recon.reports import control_days, document, pages, pdf
+from recon.reports import books, control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
@@ -133,6 +133,7 @@ def values(report: ComplianceReport) -> dict[str, Any]:
         "audited": _audited(report),
         "outcomes": _outcomes(report),
         **_ran(report.audits),
+        "books": books.table(report.books),
         "incidents": report.incidents,
         "controls": [(one, control_days.rows(one), control_days.summary(one)) for one in report.controls],
         "frameworks": [

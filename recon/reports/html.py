@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
 from recon.model.delta_offsets import is_delta
 from recon.model.incident import HARMS, Incident
-from recon.reports import pages, picture, runbook, sums
+from recon.reports import books, pages, picture, runbook, sums
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
 from recon.reports.trends import trends
@@ -34,6 +34,7 @@ FEW = 6
 MAX_PICTURES = 3  # sinks that have charts, where there are more pipelines than FEW
 MAX_DETAILS = 150  # checks with evidence and findings
 MAX_CHECKS = 2000
+MAX_BOOK_ROWS = 400
 
 ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete")
 
@@ -79,6 +80,7 @@ def values(run: RunResult) -> dict[str, Any]:
         "counts": [(status, counts[status]) for status in _STATUSES],
         "checks_line": _checks_line(run),
         "trends": trends(run.past),
+        "books": books.table(run.books, MAX_BOOK_ROWS),
         "incidents": _incidents(run)[:MAX_INCIDENTS],
         "incidents_total": len(_incidents(run)),
         "findings": items[:MAX_FINDINGS],

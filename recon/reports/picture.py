@@ -5,12 +5,13 @@ Positions are per cent of the plot's width, so that a chart fits any screen with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from recon.counts import sum_of
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
 from recon.model.delta_offsets import is_delta, partition_name
 from recon.reports.words import number, offsets, when
@@ -288,8 +289,8 @@ def fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
                     group[0],
                     last_batch_id=group[-1].last_batch_id,
                     batches=sum(p.batches for p in group),
-                    offsets=_sum(p.offsets for p in group),
-                    rows_written=_sum(p.rows_written for p in group),
+                    offsets=sum_of(p.offsets for p in group),
+                    rows_written=sum_of(p.rows_written for p in group),
                 )
             )
     return folded
@@ -303,12 +304,6 @@ def _point_title(point: BatchPoint) -> str:
     )
     read = "" if point.offsets is None else f"{number(point.offsets)} offsets read, "
     return f"{ids} of epoch {point.epoch}: {number(point.rows_written)} rows written, {read}{when(point.at)}"
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where one is not known."""
-    listed = list(counts)
-    return None if None in listed else sum(count for count in listed if count is not None)
 
 
 def scale(largest: int) -> tuple[float, tuple[tuple[float, str], ...]]:

@@ -82,6 +82,7 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "runbook_url": run.runbook_url,
             "record": json_value(run.record),
             "past": json_value(run.past),
+            "books": json_value(run.books),
         },
     }
     content["recon"]["sha256"] = hash_of(content)
@@ -103,7 +104,7 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
         values |= {
-            key: own[key] for key in ("heads", "runbook_url", "record", "past") if key in own
+            key: own[key] for key in ("heads", "runbook_url", "record", "past", "books") if key in own
         }  # not in earlier versions
         values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
         values["results"] = [_values(item) for item in content["results"]]

@@ -14,6 +14,7 @@ from recon import trace
 from recon.hook import foreach_batch
 from recon.model import RunResult
 from recon.project import CheckSpec, Pipeline, Project
+from recon.reports.books import balance
 from tests.support import fault_cases
 from tests.support.kafka import LocalKafka
 
@@ -77,6 +78,15 @@ def test_three_streams(spark: Any, kafka: LocalKafka, topic: Callable[..., str],
     assert (filtered["bronze"], filtered["silver"]) == (0, 6)
     assert spark.read.format("delta").load(str(tmp_path / "gold")).count() == 6
 
+    lines = [
+        (one.hop, one.source, one.arrived, one.read, one.filtered, one.written, one.waiting_after) for one in run.books
+    ]
+    assert lines == [
+        (1, (name,), None, 12, 0, 12, None),
+        (2, ("bronze.bronze",), 12, 12, 6, 6, 0),
+        (3, ("silver.silver",), 6, None, None, 6, 0),
+    ]
+    assert [balance(one)[0] for one in run.books] == ["balances", "balances", "not known"]
     found = trace(whole, f"{name}/0/9")
     assert [(path.pipeline, path.outcome) for path in found.paths] == [
         ("bronze", "found"),

@@ -244,6 +244,7 @@ def iceberg(name: str, **more: Any) -> Adapter:
         rewrites=more.get("rewrites", False),
         deletes=more.get("rewrites", False),
         points=more["points"],
+        variant=more.get("variant", False),
         checks=("iceberg_history", "source_rows"),
         packages=(*ICEBERG, POSTGRES_JDBC),
         needs=("postgres",),
@@ -252,7 +253,7 @@ def iceberg(name: str, **more: Any) -> Adapter:
 
 
 _ICEBERG_POINTS = ("branch_created", "branch_written", "published")
-ICEBERG_APPEND = iceberg("iceberg", points=_ICEBERG_POINTS)
+ICEBERG_APPEND = iceberg("iceberg", points=_ICEBERG_POINTS, variant=True)  # all but one statement is of a MERGE, too
 ICEBERG_MERGE = iceberg(
     "iceberg_merge",
     config={"keys": ["id"], "delete_when": "op = 'd'"},

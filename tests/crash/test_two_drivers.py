@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.crash.harness import Child, Crashes, Outcome
-from tests.crash.sinks import ADAPTERS
+from tests.crash.sinks import ADAPTERS, ICEBERG_APPEND
 from tests.support.kafka import LocalKafka
 
-SINKS = [name for name, adapter in ADAPTERS.items() if adapter.label == "exactly-once" and not adapter.variant]
+SINKS = [
+    name
+    for name, adapter in ADAPTERS.items()
+    if adapter.label == "exactly-once" and (not adapter.variant or adapter is ICEBERG_APPEND)
+]
 
 
 @dataclass

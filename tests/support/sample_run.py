@@ -27,6 +27,7 @@ from recon.model import (
     SinkChange,
     SinkFacts,
 )
+from recon.model.books import BookLine
 from recon.model.compliance import (
     AuditRecord,
     ChainHeads,
@@ -701,6 +702,26 @@ def sample_past(pipelines: int = 0) -> PastAudits:
     )  # fmt: skip
 
 
+def sample_books(first: date, days: int) -> tuple[BookLine, ...]:
+    """What `orders` and `payments` read from Kafka; and `clicks`, which reads the table of orders and is behind."""
+    lines = []
+    for at in range(days):
+        day, waits = first + timedelta(days=at), 1_200 if at % 9 == 8 else 0
+        waited = 1_200 if at % 9 == 0 and at else 0
+        made = {"day": day, "released": 0, "quarantined": 0, "made": 0, "filtered": 0, "lost": 0}
+        of_kafka = {"waiting_before": None, "unknown_source": "Kafka does not say how many records arrived on a day"}
+        orders = {"pipeline": "orders", "sink": "orders", "hop": 1, "source": ("orders",), "micro_batches": 144}
+        payments = {"pipeline": "payments", "sink": "payments", "hop": 1, "source": ("payments",), "micro_batches": 143}
+        clicks = {"pipeline": "clicks", "sink": "clicks", "hop": 2, "source": ("orders.orders",), "micro_batches": 96}
+        lines.append(BookLine(**{**made, **of_kafka, **orders, "read": 720_000, "filtered": 14, "written": 719_986}))
+        lost = {"lost": 700, "written": 431_870, "quarantined": 30} if at == 2 else {"written": 432_000}
+        lines.append(BookLine(**{**made, **of_kafka, **payments, "read": 432_000, **lost}))
+        waiting = {"waiting_before": waited, "arrived": 719_986, "waiting_after": waits}
+        read = 719_986 + waited - waits
+        lines.append(BookLine(**{**made, **clicks, **waiting, "read": read, "written": read}))
+    return tuple(sorted(lines, key=lambda line: (line.hop, line.pipeline, line.sink, line.day)))
+
+
 def sample_run() -> RunResult:
     """The whole run: 3 pipelines, 19 checks, every status."""
     parts = (_orders(), _payments(), _clicks())
@@ -723,13 +744,16 @@ def sample_run() -> RunResult:
         versions={"recon": "0.1.0", "deltalake": "1.6.6", "confluent-kafka": "2.12.0", "pyspark": "4.0.0"},
         notes=("No broker answered at kafka-2.internal:9092: what rests on Kafka could not be proved for clicks.",),
         past=sample_past(),
+        books=sample_books(START.date(), 2),
     )
 
 
 def healthy_run() -> RunResult:
     """Only `orders`: everything passes."""
     facts, results = _orders()
-    return replace(sample_run(), results=tuple(results), pipelines=(facts,), notes=())
+    run = sample_run()
+    books = tuple(line for line in run.books if line.pipeline == "orders")
+    return replace(run, results=tuple(results), pipelines=(facts,), notes=(), books=books)
 
 
 def _hostile(one: Incident, bad: str) -> Incident:
@@ -862,6 +886,7 @@ def sample_compliance() -> ComplianceReport:
     gap = payments[0].findings[0]
     loss = payments[1].findings[0]
     return ComplianceReport(
+        books=sample_books(first.date(), 31),
         project="lake",
         recon_version="0.1.0",
         generated_at=datetime(2026, 4, 1, 7, 30, tzinfo=UTC),

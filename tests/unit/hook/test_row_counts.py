@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from recon.hook.row_counts import RowCounts, delivered, reduced, total
+from recon.counts import sum_of
+from recon.hook.row_counts import RowCounts, delivered, reduced
 from recon.sinks import Landed
 from tests.support.ledger_entries import entry
 
@@ -75,11 +76,11 @@ def test_a_route_reads_the_whole_micro_batch_and_filters_the_records_of_others()
     assert of_write.of_route(landed(6, given=8), read=20, elsewhere=None).filtered is None
 
 
-def test_delivered_reduced_and_total() -> None:
+def test_delivered_reduced_and_sums() -> None:
     assert delivered(landed(5), 3) == 8
     assert delivered(landed(5, given=7), 3) == 10
     assert delivered(landed(None, given=7), 0) == 7
     assert delivered(landed(None), 0) is None and delivered(landed(5), None) is None
     assert reduced(landed(5, given=7)) == 2
     assert reduced(landed(5)) == 0 and reduced(landed(None, given=7)) == 0
-    assert total(1, 2) == 3 and total(None, 2) is None and total(1, None) is None and total(0, 0) == 0
+    assert (sum_of((1, 2)), sum_of((None, 2)), sum_of((1, None)), sum_of((0, 0))) == (3, None, None, 0)
