@@ -41,6 +41,7 @@ BENCHES: Mapping[str, str] = {
     "compliance_year_pdf": "bench.compliance_year:as_pdf",
     "first_verdict": "bench.first_verdict:run",
     "native_proved": "bench.native_proved:run",
+    "observe_beside": "bench.observe_beside:run",
 }
 
 

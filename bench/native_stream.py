@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 
 @dataclass
@@ -29,20 +30,25 @@ class NativeStream:
 
     def drain(self, *, per_trigger: int, starting: str = "earliest", **options: str) -> None:
         """Micro-batches of so many offsets, until the topic's end."""
-        query = (
+        reader = self._rows(starting, maxOffsetsPerTrigger=str(per_trigger), **options)
+        self._writer(reader).trigger(availableNow=True).start(str(self.table)).awaitTermination()
+
+    def start(self, every: str) -> StreamingQuery:
+        """The query as it runs day and night, with a micro-batch `every` so long."""
+        return self._writer(self._rows("earliest")).trigger(processingTime=every).start(str(self.table))
+
+    def _rows(self, starting: str, **options: str) -> DataFrame:
+        return (
             self.spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap_servers)
             .option("subscribe", self.topic)
             .option("startingOffsets", starting)
-            .option("maxOffsetsPerTrigger", per_trigger)
             .options(**options)
             .load()
             .selectExpr(
                 "CAST(key AS STRING) AS order_id", "partition AS kafka_partition", "offset AS kafka_offset", "value"
             )
-            .writeStream.format("delta")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start(str(self.table))
         )
-        query.awaitTermination()
+
+    def _writer(self, rows: DataFrame) -> DataStreamWriter:
+        return rows.writeStream.format("delta").option("checkpointLocation", str(self.checkpoint))

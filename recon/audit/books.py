@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import NamedTuple
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 from recon.audit.incidents import Item, grouped, ranges_of
+from recon.checks.evidence.coverage import Coverage, Stretch, coverage
 from recon.counts import sum_of
 from recon.lazy import np
-from recon.model import EntryHead, HarmedRange, LedgerSlice
-from recon.model.books import BookLine
+from recon.ledger import Ledger
+from recon.model import REMOVALS, EntryHead, HarmedRange, LedgerSlice
+from recon.model.books import BookLine, TableWrite
 from recon.model.delta_offsets import BEGINNING, is_delta, position_of, table_of
+from recon.model.incident import Harm
 from recon.project import Pipeline, Project, Sink
-from recon.text import plural
 
 Names = tuple[str, str]  # pipeline, sink
 Slices = Mapping[Names, LedgerSlice]
-_LOST = ("lost", "missing")
+Writes = Mapping[Names, Sequence[TableWrite]]
+_EARLIER = 20_000  # writes: two days of a micro-batch every 10 seconds
+_LOST: tuple[Harm, ...] = ("lost", "missing", "removed")
+_TWICE: tuple[Harm, ...] = ("twice",)
+_IN_PART = "a version was read in part"
+_REPLACED = "rows of the table that is read replace earlier ones"
+_REMOVED = "rows were removed from the table that is read"
+_UNEXPLAINED = "a version that was read has no ledger entry here, or one that counts no rows"
+_NOT_COUNTED = "the rows read were not counted"
+_NOT_RETURNED = "the rows that the transform returned were not counted apart"
+_NOT_WRITTEN = "the rows written were not counted"
+_KEEPS_NEWEST = "rows of this sink replace earlier ones"
 
 
 def books(
@@ -27,30 +43,47 @@ def books(
     slices: Slices,
     items: Mapping[Names, Sequence[Item]],
     *,
-    before: Slices | None = None,
+    writes: Writes,
     period: tuple[datetime | None, datetime | None] = (None, None),
 ) -> tuple[BookLine, ...]:
-    """A line for each sink and each day of the period on which it was written to, or something arrived for it.
+    """A line for each sink and each day on which entries of the slices wrote to it.
 
     Args:
         project: whose pipelines these are.
         slices: the ledger by (pipeline, sink); what is before its anchors is not of the period.
         items: what open and accepted findings say of each sink.
-        before: entries that come right before those of `slices`, by which more is known of what waited.
-        period: begin and end; entries of other days, which a clock that jumped left there, count for the first or the
-            last day.
+        writes: what sinks wrote into the tables that pipelines read, in the order of the chain, without a break, also
+            before and behind the slices: what is not among it nobody knows.
+        period: begin and end; an entry of another day, as a clock that jumped left it, counts for the first or last.
     """
-    days = _Days(period)
-    tables = _tables(project, slices, before or {}, days)
-    hops = _hops(project, slices, tables)
+    tables = _tables(project, writes)
     lines: list[BookLine] = []
+    chain = _Chain(project, slices, tables)
     for pipeline in project.pipelines:
         for sink in pipeline.sinks:
-            ledger = slices.get((pipeline.name, sink.name))
-            if ledger is not None:
-                of_sink = _Book(project, pipeline, sink, ledger, tables, hops[pipeline.name], days)
-                lines += of_sink.lines(lost_by_day(ledger, items.get((pipeline.name, sink.name), ()), days.of))
+            names = (pipeline.name, sink.name)
+            if names in slices:
+                book = _Book(pipeline, sink, slices[names], tables, chain, _Days(period))
+                lines += book.lines(items.get(names, ()))
     return tuple(sorted(lines, key=lambda line: (line.hop, line.pipeline, line.sink, line.day)))
+
+
+def writes_of(project: Project, ledger: Ledger, slices: Slices) -> Writes:
+    """What the sinks of a project wrote into Delta tables, where a pipeline reads one: also a while before the slices.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    if all(pipeline.of_kafka for pipeline in project.pipelines):
+        return {}
+    chains = [(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks if sink.is_delta]
+    return {names: ledger.writes(*names, above=_above(slices.get(names))) for names in chains}
+
+
+def _above(ledger: LedgerSlice | None) -> int:
+    """The entry behind which writes are read: a reader may be behind by that many."""
+    heads = ledger.heads[ledger.anchors :] if ledger is not None else ()
+    return max(0, heads[0].sequence - 1 - _EARLIER) if heads else 0
 
 
 @dataclass(frozen=True)
@@ -61,354 +94,373 @@ class _Days:
 
     def of(self, head: EntryHead) -> date:
         """The day on which an entry counts."""
-        begin, end = self.period
-        at = head.committed_at
+        (begin, end), at = self.period, head.committed_at
         if begin is not None and at < begin:
-            at = begin
+            return begin.date()
         if end is not None and at >= end:
             return (end - end.resolution).date()
         return at.date()
 
 
-# -- what was lost ----------------------------------------------------------------------------------------------------
+# -- what the tables between hops were given ---------------------------------------------------------------------------
 
 
-def lost_by_day(ledger: LedgerSlice, items: Sequence[Item], day_of: Callable[[EntryHead], date]) -> Counter[date]:
-    """Offsets, or rows where a finding counts them, that findings name as lost or missing.
-
-    They count for the day of the micro-batch that read them, or should have: the first one that read what is behind
-    them. What no entry of the period speaks of is left out.
-    """
-    lost: Counter[date] = Counter()
-    mine = [item for item in items if item.harm in _LOST and item.state != "repaired"]
-    for group in grouped(mine):
-        ranges = [one for one in ranges_of(group) if not is_delta(one.topic)]
-        for one in ranges:
-            head = _reader(ledger, one)
-            if head is not None:
-                lost[day_of(head)] += one.end_offset - one.start_offset
-        if not ranges:
-            counted = {
-                (item.finding.epoch, item.finding.batch_id): item.finding.rows
-                for item in group
-                if item.finding.rows is not None and item.finding.batch_id is not None
-            }
-            by_number = (
-                {(head.epoch, head.batch_id): head for head in ledger.heads[ledger.anchors :]} if counted else {}
-            )
-            for number, rows in counted.items():
-                if number in by_number:
-                    lost[day_of(by_number[number])] += rows or 0
-    return lost
-
-
-def _reader(ledger: LedgerSlice, lost: HarmedRange) -> EntryHead | None:
-    """The first entry of the period that read a topic partition beyond the beginning of a range."""
-    table = ledger.ranges
-    topics = [
-        place
-        for place, (_, name, topic_id) in enumerate(table.topics)
-        if name == lost.topic and (None in (topic_id, lost.topic_id) or topic_id == lost.topic_id)
-    ]
-    found = np.flatnonzero(
-        (table.entry >= ledger.anchors)
-        & (table.partition == lost.partition)
-        & (table.end > lost.start_offset)
-        & np.isin(table.topic, topics)
-    )
-    return ledger.heads[int(table.entry[found[0]])] if len(found) else None
-
-
-# -- what arrived in the tables between hops --------------------------------------------------------------------------
-
-
-class _Write(NamedTuple):
-    """Rows that a commit brought into a table; None where they were not counted."""
-
-    version: int
-    day: date
-    rows: int | None
-    in_period: bool
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Table:
-    """A Delta table that pipelines of the project write: by which sinks, and what, from version `known_from` on."""
+    """What pipelines of the project wrote into one Delta table, version by version."""
 
-    sinks: tuple[Names, ...]
-    writes: Sequence[_Write]
-    known_from: int
-    rewritten: bool
+    sinks: dict[Names, Sink] = field(default_factory=dict)
+    rows: dict[int, int | None] = field(default_factory=dict)  # by version
+    removals: set[int] = field(default_factory=set)  # versions that took doubled rows out
 
-    def arrived(self, day: date, first: int) -> int | None:
-        """The rows that were written on a day, as version `first` or later."""
-        return sum_of(w.rows for w in self.writes if w.in_period and w.day == day and w.version >= first)
+    def add(self, names: Names, sink: Sink, write: TableWrite) -> None:
+        self.sinks[names] = sink
+        if write.version is None:
+            return
+        if write.epoch == REMOVALS:
+            self.removals.add(write.version)
+            self.rows[write.version] = 0
+        elif write.status == "already_committed":  # the replay of a write that has an entry, or has none
+            self.rows.setdefault(write.version, write.rows)
+        else:
+            self.rows[write.version] = write.rows
 
-    def waiting(self, position: int, day: date | None) -> int | None:
-        """The rows behind a position in the table's log that were written up to the end of a day; None if unknown.
+    def offered(self, start: int, end: int, passes: str) -> tuple[int | None, str]:
+        """The rows in a range of positions; None, and why, where they are not known."""
+        low, high = position_of(start), position_of(end)
+        whole = start == BEGINNING
+        if high.files or high.in_snapshot or (not whole and (low.files or low.in_snapshot)):
+            return None, _IN_PART
+        if self._is_rewritten:
+            return None, _REPLACED
+        first = 0 if whole else low.version
+        if self.removals and (whole or passes != "skip") and any(first <= v < high.version for v in self.removals):
+            return None, _REMOVED
+        at, upto = bisect_left(self._versions, first), bisect_left(self._versions, high.version)
+        if upto - at != high.version - first:
+            return None, _UNEXPLAINED
+        return self._sums[upto] - self._sums[at], ""
 
-        Without a day, those that were written before the period.
-        """
-        at = position_of(position)
-        if position != BEGINNING and (at.files or at.in_snapshot):
-            return None  # how many rows the rest of a version has, no entry says
-        first = 0 if position == BEGINNING else at.version
-        if first < self.known_from:
-            return None
-        return sum_of(
-            write.rows
-            for write in self.writes
-            if write.version >= first and (not write.in_period if day is None else write.day <= day)
-        )
+    @cached_property
+    def _is_rewritten(self) -> bool:
+        return any(sink.rewrites for sink in self.sinks.values())
 
+    @cached_property
+    def _versions(self) -> Sequence[int]:
+        """Those whose rows are known."""
+        return sorted(version for version, rows in self.rows.items() if rows is not None)
 
-def _tables(project: Project, slices: Slices, before: Slices, days: _Days) -> dict[str, _Table]:
-    """The Delta tables that sinks write, by their id."""
-    writes: dict[str, list[_Write]] = defaultdict(list)
-    sinks: dict[str, dict[Names, Sink]] = defaultdict(dict)
-    firsts: dict[str, list[tuple[int, bool]]] = defaultdict(list)
-    for pipeline in project.pipelines:
-        for sink in pipeline.sinks:
-            names = (pipeline.name, sink.name)
-            whole = _from_the_beginning(slices.get(names), before.get(names))
-            for head, in_period in _run(slices.get(names), before.get(names)):
-                table_id, version = head.sink_table_id, head.sink_version
-                if table_id is None or version is None:
-                    continue
-                if names not in sinks[table_id]:
-                    sinks[table_id][names] = sink
-                    firsts[table_id].append((version, whole))
-                if _brings(head):
-                    day = days.of(head) if in_period else head.date
-                    writes[table_id].append(_Write(version, day, head.rows_written, in_period))
-    return {
-        table_id: _Table(
-            tuple(of_table),
-            sorted(writes[table_id], key=lambda write: write.version),
-            _known_from(firsts[table_id]),
-            any(sink.rewrites for sink in of_table.values()),
-        )
-        for table_id, of_table in sinks.items()
-    }
+    @cached_property
+    def _sums(self) -> Sequence[int]:
+        """The rows of all versions before each of these."""
+        return list(accumulate((self.rows[version] or 0 for version in self._versions), initial=0))
 
 
-def _known_from(firsts: Sequence[tuple[int, bool]]) -> int:
-    """From which version on every row that came into a table is known.
-
-    `firsts` are the first version of each sink in these entries, and whether it is the sink's very first. A sink that
-    has earlier entries wrote earlier versions. What came before the first of all, but for the version that made the
-    table, was there before recon.
-    """
-    of_whole = [version for version, whole in firsts if whole]
-    begin = min(of_whole, default=0)
-    return max(begin if begin > 1 else 0, *(version for version, whole in firsts if not whole), 0)
-
-
-def _run(ledger: LedgerSlice | None, before: LedgerSlice | None) -> Iterator[tuple[EntryHead, bool]]:
-    """The entries of a sink without a break, in order, each once; and whether they are of the period."""
-    seen: set[int] = set()
-    for of_sink, of_period in ((before, False), (ledger, True)):
-        if of_sink is None:
-            continue
-        # The last anchor is the entry before the run; one before it may be of long ago.
-        for place in range(max(of_sink.anchors - 1, 0), len(of_sink.heads)):
-            head = of_sink.heads[place]
-            if head.sequence not in seen:
-                seen.add(head.sequence)
-                yield head, of_period and place >= of_sink.anchors
+def _tables(project: Project, writes: Writes) -> dict[str, _Table]:
+    """The tables that sinks wrote, by id."""
+    tables: dict[str, _Table] = defaultdict(_Table)
+    for names, of_sink in writes.items():
+        sink = project.find_sink(*names)[1]
+        for write, table_id in zip(of_sink, _table_ids(of_sink), strict=True):
+            if table_id is not None:
+                tables[table_id].add(names, sink, write)
+    return dict(tables)
 
 
-def _from_the_beginning(ledger: LedgerSlice | None, before: LedgerSlice | None) -> bool:
-    return any(of_sink is not None and of_sink.complete for of_sink in (ledger, before))
+def _table_ids(writes: Sequence[TableWrite]) -> list[str | None]:
+    """The table of each write; one that does not say it is of the table of those around it, where these agree."""
+    before, behind = _filled(writes), _filled(writes[::-1])[::-1]
+    return [
+        one if one == other or other is None else other if one is None else None
+        for one, other in zip(before, behind, strict=True)
+    ]
 
 
-def _brings(head: EntryHead) -> bool:
-    return not head.is_removal and head.status != "already_committed"
+def _filled(writes: Sequence[TableWrite]) -> list[str | None]:
+    """The table of each write, or of the last one before it that says it."""
+    known: str | None = None
+    found = []
+    for write in writes:
+        known = write.table_id or known
+        found.append(known)
+    return found
 
 
 # -- the order of the hops --------------------------------------------------------------------------------------------
 
 
-def _hops(project: Project, slices: Slices, tables: Mapping[str, _Table]) -> dict[str, int]:
-    """The hop of each pipeline."""
-    reads = {
-        pipeline.name: {
-            writer for table_id in _tables_read(pipeline, slices) for writer, _ in _writers(tables, table_id)
+@dataclass(frozen=True)
+class _Chain:
+    """Which pipeline reads what another one writes: by recon.yml, and by the ids of tables in the ledger."""
+
+    project: Project
+    slices: Slices
+    tables: Mapping[str, _Table]
+
+    @cached_property
+    def sources(self) -> Mapping[str, Sequence[Names]]:
+        """Pipeline -> the sinks whose table it reads."""
+        return {pipeline.name: self._sources(pipeline) for pipeline in self.project.pipelines}
+
+    def _sources(self, pipeline: Pipeline) -> Sequence[Names]:
+        if pipeline.source.delta is None:
+            return ()
+        location = self.project.table_location(pipeline.source.delta)
+        by_name = [
+            (other.name, sink.name)
+            for other in self.project.pipelines
+            for sink in other.sinks
+            if sink.is_delta and self.project.location(sink) == location
+        ]
+        ids = {
+            table_of(topic)
+            for sink in pipeline.sinks
+            if (pipeline.name, sink.name) in self.slices
+            for _, topic, _ in self.slices[pipeline.name, sink.name].ranges.topics
+            if is_delta(topic)
         }
-        for pipeline in project.pipelines
-    }
-    hops: dict[str, int] = {}
+        by_id = [names for table_id in sorted(ids & self.tables.keys()) for names in self.tables[table_id].sinks]
+        return tuple(dict.fromkeys([*by_name, *by_id]))
 
-    def hop_of(name: str, seen: frozenset[str]) -> int:
-        if name not in hops:
-            above = [hop_of(writer, seen | {name}) for writer in reads[name] if writer not in seen | {name}]
-            hops[name] = 1 + max(above, default=0)
-        return hops[name]
+    def hop(self, name: str) -> int:
+        """The hop of a pipeline; those that read each other's tables in a circle have one."""
+        around = self._above(name)
+        above = {writer for writer in around if name not in self._above(writer)}
+        return 1 + max((self.hop(writer) for writer in above), default=0)
 
-    for name in reads:
-        hop_of(name, frozenset())
-    return hops
-
-
-def _writers(tables: Mapping[str, _Table], table_id: str) -> Sequence[Names]:
-    return tables[table_id].sinks if table_id in tables else ()
-
-
-def _tables_read(pipeline: Pipeline, slices: Slices) -> Sequence[str]:
-    """The ids of the Delta tables that a pipeline's entries read."""
-    topics = {
-        topic
-        for sink in pipeline.sinks
-        if (pipeline.name, sink.name) in slices
-        for _, topic, _ in slices[pipeline.name, sink.name].ranges.topics
-    }
-    return sorted({table_of(topic) for topic in topics if is_delta(topic)})
+    def _above(self, name: str) -> set[str]:
+        """The pipelines before one, however far."""
+        found: set[str] = set()
+        waiting = [writer for writer, _ in self.sources[name]]
+        while waiting:
+            writer = waiting.pop()
+            if writer not in found:
+                found.add(writer)
+                waiting += [other for other, _ in self.sources[writer]]
+        return found
 
 
 # -- the lines of a sink ----------------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Sums:
+    """What is added up of one day."""
+
+    numbers: set[tuple[int, int]] = field(default_factory=set)
+    counts: dict[str, list[int | None]] = field(default_factory=lambda: defaultdict(list))
+    differences: Counter[str] = field(default_factory=Counter)
+    unknown: dict[str, None] = field(default_factory=dict)
+    unknown_writes: set[int] = field(default_factory=set)
+
+    def compare(self, entry: int, terms: tuple[int | None, int | None], names: tuple[str, str], why: str) -> None:
+        """Adds what the first term has more than the second, or less; says why where one of them is not known."""
+        one, other = terms
+        if one is None or other is None:
+            self.say(entry, why)
+        elif one != other:
+            self.differences[names[0] if one > other else names[1]] += abs(one - other)
+
+    def say(self, entry: int, why: str) -> None:
+        """That nothing can be said of a write."""
+        self.unknown[why] = None
+        self.unknown_writes.add(entry)
+
+
 @dataclass(frozen=True)
 class _Book:
-    project: Project
     pipeline: Pipeline
     sink: Sink
     ledger: LedgerSlice
     tables: Mapping[str, _Table]
-    hop: int
+    chain: _Chain
     days: _Days
 
-    def lines(self, lost: Mapping[date, int]) -> Iterator[BookLine]:
-        """A line for each day, in order."""
-        by_day: dict[date, list[EntryHead]] = defaultdict(list)
-        for head in self.ledger.heads[self.ledger.anchors :]:
-            by_day[self.days.of(head)].append(head)
-        table, why = self._table_read()
-        arriving = {write.day for write in table.writes if write.in_period} if table is not None else set()
-        positions = self._positions()
-        position = positions.get(None)
-        # What was in the table before the version at which the query was told to begin is none of its business.
-        first = position_of(position).version if position is not None and self.ledger.complete else 0
-        before = table.waiting(position, None) if table is not None and position is not None else None
-        for day in sorted({*by_day, *arriving}):
-            position = positions.get(day, position)
-            after = table.waiting(position, day) if table is not None and position is not None else None
-            yield self._line(
-                day,
-                by_day[day],
-                lost.get(day, 0),
-                waiting=(before, after),
-                arrived=table.arrived(day, first) if table is not None else None,
-                unknown_source=why,
-            )
-            before = after
-
-    def _table_read(self) -> tuple[_Table | None, str]:
-        """The table between this hop and the one before it; why nothing is known of it."""
-        read = _tables_read(self.pipeline, {(self.pipeline.name, self.sink.name): self.ledger})
-        found = [self.tables[table_id] for table_id in read if table_id in self.tables]
-        if self.pipeline.of_kafka:
-            return None, "Kafka does not say how many records arrived on a day"
-        if len(read) != 1 or not found:
-            return None, "no pipeline of this project writes the table that is read"
-        if found[0].rewritten:
-            return None, "rows of the table that is read replace earlier ones"
-        return found[0], ""
-
-    def _positions(self) -> dict[date | None, int]:
-        """Where in the table's log reading stood: before the period (None), and at the end of each day."""
-        table = self.ledger.ranges
-        of_table = np.array([is_delta(name) for _, name, _ in table.topics], np.bool_)
-        positions: dict[date | None, int] = {}
-        for row in np.flatnonzero(of_table[table.topic]).tolist() if of_table.any() else ():
-            head = self.ledger.heads[int(table.entry[row])]
-            if not head.reads:
+    def lines(self, items: Sequence[Item]) -> Iterator[BookLine]:
+        """A line for each day."""
+        sums: dict[date, _Sums] = defaultdict(_Sums)
+        replays = self._covered.replays
+        for entry in range(self.ledger.anchors, len(self.ledger.heads)):
+            head = self.ledger.heads[entry]
+            if entry in replays or head.status == "already_committed" or head.is_removal:
                 continue
-            if int(table.entry[row]) < self.ledger.anchors:
-                positions[None] = int(table.end[row])
+            of_day = sums[self.days.of(head)]
+            if not head.is_micro_batch:
+                of_day.counts["later"].append(head.rows_written)
                 continue
-            positions.setdefault(None, int(table.start[row]))
-            positions[self.days.of(head)] = int(table.end[row])
-        return positions
+            of_day.numbers.add((head.epoch, head.batch_id))
+            self._transformed(of_day, entry, head)
+            if self._reads_table:
+                self._offered(of_day, entry, head)
+        if self._reads_table:
+            self._skipped(sums)
+        for name, harms in (("lost", _LOST), ("twice", _TWICE)):
+            for entry, count in self._harmed(items, harms):
+                sums[self.days.of(self.ledger.heads[entry])].differences[name] += count
+        for day, of_day in sorted(sums.items()):
+            yield self._line(day, of_day)
 
-    def _line(
-        self,
-        day: date,
-        heads: Sequence[EntryHead],
-        lost: int,
-        *,
-        waiting: tuple[int | None, int | None],
-        arrived: int | None,
-        unknown_source: str,
-    ) -> BookLine:
-        reading = [head for head in heads if head.reads and head.status != "already_committed"]
-        counts = [_Counts.of(head, routed=self._routed) for head in reading]
+    @cached_property
+    def _covered(self) -> Coverage:
+        return coverage(self.ledger)
+
+    @cached_property
+    def _reads_table(self) -> bool:
+        return bool(self.chain.sources[self.pipeline.name])
+
+    def _transformed(self, of_day: _Sums, entry: int, head: EntryHead) -> None:
+        """Compares the rows that the transform returned with those quarantined and written."""
+        read, returned = head.rows_read, head.rows_returned
+        more = None if read is None or returned is None else returned - read
+        stored = sum_of((head.rows_quarantined, head.rows_written))
+        for name, rows in (
+            ("read", read),
+            ("filtered", None if more is None else max(-more, 0)),
+            ("made", None if more is None else max(more, 0)),
+            ("quarantined", head.rows_quarantined),
+            ("written", head.rows_written),
+        ):
+            of_day.counts[name].append(rows)
+        if self.sink.rewrites:
+            of_day.say(entry, _KEEPS_NEWEST)
+            return
+        why = _NOT_COUNTED if read is None else _NOT_RETURNED if returned is None else _NOT_WRITTEN
+        of_day.compare(entry, (None if more is None else returned, stored), ("unwritten", "more_written"), why)
+
+    def _offered(self, of_day: _Sums, entry: int, head: EntryHead) -> None:
+        """Compares the rows read with those that were written into the versions that were read."""
+        found = [self._rows_in(*of_table) for of_table in self._read.get(entry, ())]
+        offered = sum_of(rows for rows, _ in found)
+        of_day.counts["offered"].append(offered)
+        why = next((why for _, why in found if why), _NOT_COUNTED)
+        of_day.compare(entry, (offered, head.rows_read), ("unread", "more_read"), why)
+
+    @cached_property
+    def _read(self) -> Mapping[int, Sequence[tuple[str, int, int]]]:
+        """The ranges of tables that each entry read: (topic, start, end)."""
+        ranges = self.ledger.ranges
+        of_table = np.array([is_delta(name) for _, name, _ in ranges.topics] or [False], np.bool_)
+        rows = np.flatnonzero(of_table[ranges.topic])
+        columns = (column[rows].tolist() for column in (ranges.entry, ranges.topic, ranges.start, ranges.end))
+        found: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+        for entry, topic, start, end in zip(*columns, strict=True):
+            found[entry].append((ranges.topics[topic][1], start, end))
+        return found
+
+    def _rows_in(self, topic: str, start: int, end: int) -> tuple[int | None, str]:
+        if end <= start:
+            return 0, ""
+        table = self.tables.get(table_of(topic))
+        return (None, _UNEXPLAINED) if table is None else table.offered(start, end, self._passes)
+
+    @cached_property
+    def _passes(self) -> str:
+        return self.pipeline.source.passes
+
+    def _skipped(self, sums: Mapping[date, _Sums]) -> None:
+        """What no micro-batch read, and what one read again, by the positions in the tables' logs."""
+        for key, incarnations in self._covered.incarnations.items():
+            if not is_delta(key.topic):
+                continue
+            for walked in (one.walked for one in incarnations):
+                for hole in walked.holes:
+                    self._differ(sums, hole.at.first, "passed_over", key.topic, hole.start, hole.end)
+                for stretch, spans in walked.overlaps:
+                    for start, end in spans:
+                        for entry, low, high in self._cut(stretch, start, end):
+                            self._differ(sums, entry, "again", key.topic, low, high)
+
+    def _differ(self, sums: Mapping[date, _Sums], entry: int, name: str, topic: str, start: int, end: int) -> None:
+        if not self._covered.judged(entry):
+            return
+        of_day = sums[self.days.of(self.ledger.heads[entry])]
+        rows, why = self._rows_in(topic, start, end)
+        if rows is None:
+            of_day.say(entry, why)
+        else:
+            of_day.differences[name] += rows
+
+    def _harmed(self, items: Sequence[Item], harms: Sequence[Harm]) -> Iterator[tuple[int, int]]:
+        """Offsets, or rows where a finding counts them, that findings name, with the entry that they count for.
+
+        It is the one that read them, or should have: the first one that read what is behind them.
+        """
+        mine = [item for item in items if item.harm in harms and item.state != "repaired"]
+        judged = range(self.ledger.anchors, len(self.ledger.heads)) if mine else ()
+        entry_of: dict[tuple[int | None, int | None], int] = {
+            (self.ledger.heads[at].epoch, self.ledger.heads[at].batch_id): at for at in judged
+        }
+        for group in grouped(mine):
+            ranges = [one for one in ranges_of(group) if not is_delta(one.topic)]
+            for one in ranges:
+                yield from self._readers(one)
+            if not ranges:
+                rows: dict[int, int] = {}  # several findings of one micro-batch count the same rows
+                for found in (item.finding for item in group):
+                    entry = entry_of.get((found.epoch, found.batch_id))
+                    if entry is not None:
+                        rows[entry] = max(rows.get(entry, 0), found.rows or 0)
+                yield from rows.items()
+
+    def _readers(self, harmed: HarmedRange) -> Iterator[tuple[int, int]]:
+        """The entries that a range counts for, each with its part of it."""
+        start, covered = harmed.start_offset, self._covered
+        for key, incarnations in covered.incarnations.items():
+            if (key.topic, key.partition) != (harmed.topic, harmed.partition):
+                continue
+            for one in incarnations:
+                if None not in (one.topic_id, harmed.topic_id) and one.topic_id != harmed.topic_id:
+                    continue
+                for stretch in (s for s in one.stretches if covered.judged(s.first) and start < s.end > s.start):
+                    if stretch.start >= harmed.end_offset:  # what nobody read before is the business of this one
+                        yield stretch.first, harmed.end_offset - start
+                        return
+                    for entry, _, upto in self._cut(stretch, max(start, stretch.start), harmed.end_offset):
+                        yield entry, upto - start
+                        start = upto
+                    if start >= harmed.end_offset:
+                        return
+
+    def _cut(self, stretch: Stretch, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """A range cut up by the entries of a stretch that read it: (entry, start, end)."""
+        low, high = stretch.rows
+        ends, entries = self._covered.ends, self._covered.entries
+        row = low + int(np.searchsorted(ends[low:high], start, side="right"))
+        while start < end and row < high:
+            upto = min(end, int(ends[row]))
+            if upto > start:
+                yield int(entries[row]), start, upto
+            start, row = max(start, upto), row + 1
+
+    def _line(self, day: date, of_day: _Sums) -> BookLine:
+        counts: dict[str, Any] = {
+            name: sum_of(of_day.counts[name]) for name in ("read", "filtered", "made", "quarantined", "written")
+        }
+        counts |= {name: of_day.differences[name] for name in _DIFFERENCES}
         return BookLine(
             pipeline=self.pipeline.name,
             sink=self.sink.name,
             day=day,
-            hop=self.hop,
+            hop=self.chain.hop(self.pipeline.name),
             source=self._source(),
-            micro_batches=len({(head.epoch, head.batch_id) for head in reading if head.is_micro_batch}),
-            waiting_before=waiting[0],
-            arrived=arrived,
-            read=sum_of(count.read for count in counts),
-            filtered=sum_of(count.filtered for count in counts),
-            made=sum_of(count.made for count in counts),
-            quarantined=sum_of(head.rows_quarantined for head in reading),
-            written=sum_of(head.rows_written for head in reading),
-            released=sum_of(head.rows_written for head in heads if head.is_release and _brings(head)),
-            lost=lost,
-            waiting_after=waiting[1],
-            unknown_source=unknown_source or self._why_not_known(waiting),
-            unknown_rows=self._why_rows_do_not_add(counts),
-            routed=self._routed,
+            reads_table=self._reads_table,
+            micro_batches=len(of_day.numbers),
+            offered=sum_of(of_day.counts["offered"]) if self._reads_table else None,
+            **counts,
+            later=sum_of(of_day.counts["later"]),
+            unknown=tuple(of_day.unknown),
+            unknown_writes=len(of_day.unknown_writes),
         )
 
-    @property
-    def _routed(self) -> bool:
-        return self.pipeline.routes is not None and self.sink.name in self.pipeline.routes.sinks
-
     def _source(self) -> tuple[str, ...]:
-        read = _tables_read(self.pipeline, {(self.pipeline.name, self.sink.name): self.ledger})
-        writers = [f"{pipeline}.{sink}" for table_id in read for pipeline, sink in _writers(self.tables, table_id)]
-        if writers:
-            return tuple(writers)
+        above = self.chain.sources[self.pipeline.name]
+        if above:
+            return tuple(f"{pipeline}.{sink}" for pipeline, sink in above)
         topics = sorted({topic for _, topic, _ in self.ledger.ranges.topics if not is_delta(topic)})
         return tuple(topics) or self.pipeline.source.names
 
-    def _why_not_known(self, waiting: tuple[int | None, int | None]) -> str:
-        if None in waiting:
-            return "how many rows waited is not known: a version was read in part, or was written before these entries"
-        return ""
 
-    def _why_rows_do_not_add(self, counts: Sequence[_Counts]) -> str:
-        uncounted = sum(count.filtered is None for count in counts)
-        if self.sink.rewrites:
-            return "rows of this sink replace earlier ones"
-        if uncounted:
-            return f"of {plural(uncounted, 'write')} the rows behind the transform were not counted"
-        return ""
+_DIFFERENCES = ("lost", "twice", "unread", "more_read", "passed_over", "again", "unwritten", "more_written")
 
 
-class _Counts(NamedTuple):
-    """What the transform did in one write, by the rows that were counted before it and behind it."""
-
-    read: int | None
-    filtered: int | None
-    made: int | None
-
-    @classmethod
-    def of(cls, head: EntryHead, *, routed: bool) -> _Counts:
-        """Never from the rows written, which the books hold against it."""
-        if head.rows_read is None:
-            return cls(None, None, None)
-        if routed:
-            return cls(head.rows_read, head.rows_filtered, None if head.rows_filtered is None else 0)
-        if head.rows_returned is None:
-            return cls(head.rows_read, None, None)
-        more = head.rows_returned - head.rows_read
-        return cls(head.rows_read, max(-more, 0), max(more, 0))
-
-
-__all__ = ["books", "lost_by_day"]
+__all__ = ["books", "writes_of"]

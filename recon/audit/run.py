@@ -20,7 +20,7 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.accounting import offset_account
 from recon.audit.anchor import anchor
-from recon.audit.books import books
+from recon.audit.books import books, writes_of
 from recon.audit.collect import Evidence, collect
 from recon.audit.incidents import Item, incidents_of, items_of
 from recon.audit.options import Options, texts
@@ -221,7 +221,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             ),
             record=record_of(project, configured, results),
             runbook_url=project.reports.runbook_url,
-            books=_books(project, {name: of.witnesses for name, of in evidence.items()}, results),
+            books=_books(project, run.session, {name: of.witnesses for name, of in evidence.items()}, results),
         )
     )
 
@@ -260,7 +260,7 @@ def facts_of(
 
 
 def _books(
-    project: Project, witnesses: Mapping[str, Witnesses], results: Sequence[CheckResult]
+    project: Project, session: AuditSession, witnesses: Mapping[str, Witnesses], results: Sequence[CheckResult]
 ) -> tuple[BookLine, ...]:
     """The books of the pipelines that were looked at; none where an edited ledger holds what cannot be summed up."""
     slices: dict[tuple[str, str], LedgerSlice] = {}
@@ -272,7 +272,8 @@ def _books(
             slices[pipeline.name, sink] = of_sink
             items[pipeline.name, sink] = [item for item in of_pipeline if item.sink in (None, sink)]
     try:
-        return books(project, slices, items)
+        writes = writes_of(project, session.ledger(), slices) if slices else {}
+        return books(project, slices, items, writes=writes)
     except Exception:  # as of `facts_of`, which says so
         return ()
 

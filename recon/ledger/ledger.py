@@ -23,6 +23,7 @@ from recon.ledger.reader import ChainReader, Period, by_time, in_order
 from recon.ledger.results import RESULTS
 from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
 from recon.model import RELEASES, REMOVALS, Finding, LedgerEntry, LedgerSlice
+from recon.model.books import TableWrite
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.wire.app_ids import chain_id
@@ -296,6 +297,12 @@ class Ledger:
         """(epoch, batch_id, sink_version) of every entry of a (pipeline, sink)."""
         names = ("epoch", "batch_id", "sink_version")
         return frozenset(arrow.tuples(self.store.read(Filter.of(pipeline, sink), names), *names))
+
+    def writes(self, pipeline: str, sink: str, above: int = 0) -> list[TableWrite]:
+        """What entries of a (pipeline, sink) with a sequence above one wrote into its table, in order."""
+        names = ("sequence", "epoch", "status", "sink_table_id", "sink_version", "rows_written")
+        run = self._chain(pipeline, sink).run(above, None, names)
+        return [TableWrite(*values) for values in arrow.tuples(run, *names)]
 
     def quarantined(
         self, pipeline: str, sink: str

@@ -1,38 +1,56 @@
-"""The books of pipelines, day by day: what each hop read, and what became of it, as two sums that may not balance."""
+"""The books of pipelines, day by day: what each hop read, what became of it, and where sums do not add up."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from typing import NamedTuple
+
+
+class TableWrite(NamedTuple):
+    """A ledger entry as a write of a table: what it brought in, and as which version; None for what it does not say."""
+
+    sequence: int
+    epoch: int
+    status: str
+    table_id: str | None
+    version: int | None
+    rows: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BookLine:
     """The rows of one sink on one day (UTC), as ledger entries counted them; None where one entry did not.
 
-    Nothing here follows from what it is to prove: rows that a table has were counted by the pipelines that wrote it,
-    rows read by the pipeline that read it, rows written by the sink.
+    Sums are compared write by write, and the differences of a day are added up by their sign: rows that one micro-batch
+    lost and another one doubled do not cancel. Nothing is computed from what it is compared with.
 
     Attributes:
         pipeline: who reads.
         sink: who is written to.
         day: of the entries' `committed_at`.
         hop: 1 for a pipeline whose source no pipeline of the project writes, else one more than that pipeline's.
-        source: what is read: topics, or the sinks (`pipeline.sink`) whose table it is, or the table.
-        micro_batches: how many were written; a repair is none.
-        waiting_before: rows of the table that is read, not read when the day began; None also for topics.
-        arrived: rows that pipelines of the project wrote into that table on the day; None also for topics.
+        source: what is read: topics, the sinks (`pipeline.sink`) whose table it is, or the table.
+        reads_table: whether a pipeline of the project writes what is read.
+        micro_batches: how many were written.
+        offered: rows that pipelines of the project wrote into the versions of the table that were read; None also for
+            topics.
         read: rows before the transform.
-        filtered: rows that the transform dropped; with routes, those of other routes, too.
+        filtered: rows that the transform dropped.
         made: rows that the transform made besides those that it read.
         quarantined: rows that were put into quarantine.
-        written: rows that the sink took in, of micro-batches and repairs.
-        released: rows that the sink took in from quarantine.
-        lost: offsets, or rows where they are counted, that open and accepted findings name as lost or missing.
-        waiting_after: as `waiting_before`, when the day ended.
-        unknown_source: why nothing can be said of `waiting_before + arrived = read + waiting_after`; "" where it can.
-        unknown_rows: why nothing can be said of `read + made = filtered + quarantined + written`; "" where it can.
-        routed: whether the sink is a route.
+        written: rows of micro-batches that the sink took in.
+        later: rows that the sink took in from quarantine or by a repair.
+        lost: offsets, or rows where they are counted, that findings name as lost, missing or removed since.
+        twice: offsets, or rows, that findings name as read or written twice.
+        unread: rows in versions that were read, and that were not read.
+        more_read: rows read that are in none of the versions that were read.
+        passed_over: rows in versions that no micro-batch read.
+        again: rows in versions that had been read before.
+        unwritten: rows that the transform returned and that were neither quarantined nor written.
+        more_written: rows quarantined or written that the transform did not return.
+        unknown: why nothing can be said of some writes, each reason once.
+        unknown_writes: how many these are.
     """
 
     pipeline: str
@@ -40,37 +58,22 @@ class BookLine:
     day: date
     hop: int
     source: tuple[str, ...]
+    reads_table: bool = False
     micro_batches: int
-    waiting_before: int | None = None
-    arrived: int | None = None
+    offered: int | None = None
     read: int | None
     filtered: int | None
     made: int | None
     quarantined: int | None
     written: int | None
-    released: int | None
-    lost: int
-    waiting_after: int | None = None
-    unknown_source: str = ""
-    unknown_rows: str = ""
-    routed: bool = False
-
-    @property
-    def unread(self) -> int | None:
-        """Rows that arrived, were not read and do not wait; negative where more were read. None where not known."""
-        terms = (self.waiting_before, self.arrived, self.read, self.waiting_after)
-        before, arrived, read, after = terms
-        if self.unknown_source or before is None or arrived is None or read is None or after is None:
-            return None
-        return before + arrived - read - after
-
-    @property
-    def unwritten(self) -> int | None:
-        """Rows that were read and are in none of the other terms; negative where more were written. None if unknown."""
-        read, made, filtered = self.read, self.made, self.filtered
-        quarantined, written = self.quarantined, self.written
-        if self.unknown_rows or None in (read, made, filtered, quarantined, written):
-            return None
-        assert read is not None and made is not None and filtered is not None
-        assert quarantined is not None and written is not None
-        return read + made - filtered - quarantined - written
+    later: int | None = 0
+    lost: int = 0
+    twice: int = 0
+    unread: int = 0
+    more_read: int = 0
+    passed_over: int = 0
+    again: int = 0
+    unwritten: int = 0
+    more_written: int = 0
+    unknown: tuple[str, ...] = ()
+    unknown_writes: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recon.counts import sum_of
 from recon.model.books import BookLine
@@ -15,6 +15,18 @@ from recon.text import plural
 
 _DAYS_AT_MOST = 31
 Balance = Literal["balances", "differs", "not known"]
+
+# What a line that differs says, by the number that is not 0.
+_SAID = {
+    "passed_over": "of versions that no micro-batch read",
+    "unread": "not read, of versions that were",
+    "more_read": "read that are in none of the versions read",
+    "again": "read again",
+    "unwritten": "that the transform returned neither quarantined nor written",
+    "more_written": "quarantined or written that the transform did not return",
+}
+_ADDED = ("micro_batches", "lost", "twice", *_SAID, "unknown_writes")
+_COUNTED = ("offered", "read", "filtered", "made", "quarantined", "written", "later")
 
 
 class Row(NamedTuple):
@@ -34,8 +46,9 @@ class OfSink(NamedTuple):
     @property
     def said(self) -> str:
         """Why no row's balance is known, where all have the same reason; "" else."""
-        reasons = {(row.balance, row.said) for row in self.rows}
-        return self.rows[0].said if len(reasons) == 1 and self.rows[0].balance == "not known" else ""
+        reasons = {(row.balance, row.line.unknown) for row in self.rows}
+        alike = len(reasons) == 1 and self.rows[0].balance == "not known"
+        return "; ".join(self.rows[0].line.unknown) if alike else ""
 
 
 class Books(NamedTuple):
@@ -46,20 +59,19 @@ class Books(NamedTuple):
     of_months: bool
     has_tables: bool
     has_made: bool
-    has_released: bool
-    has_routes: bool
+    has_later: bool
+    has_twice: bool
 
     @property
     def by_sink(self) -> Sequence[OfSink]:
         """The rows of each sink, hop after hop."""
-        return [
-            OfSink(list(rows)) for _, rows in groupby(self.rows, key=lambda row: (row.line.pipeline, row.line.sink))
-        ]
+        of_sinks = groupby(self.rows, key=lambda row: (row.line.pipeline, row.line.sink))
+        return [OfSink(list(rows)) for _, rows in of_sinks]
 
     @property
     def columns(self) -> int:
         """How many columns the table has."""
-        return 8 + 3 * self.has_tables + self.has_made + self.has_released
+        return 8 + self.has_tables + self.has_made + self.has_later + self.has_twice
 
 
 def table(lines: Sequence[BookLine], most: int | None = None) -> Books:
@@ -73,54 +85,33 @@ def table(lines: Sequence[BookLine], most: int | None = None) -> Books:
         rows=[rows[at] for at in sorted(kept)],
         left_out=len(rows) - len(kept),
         of_months=of_months,
-        has_tables=any(line.arrived is not None for line in shown),
+        has_tables=any(line.reads_table for line in shown),
         has_made=any(line.made for line in shown),
-        has_released=any(line.released for line in shown),
-        has_routes=any(line.routed for line in shown),
+        has_later=any(line.later != 0 for line in shown),
+        has_twice=any(line.twice for line in shown),
     )
 
 
 def balance(line: BookLine) -> tuple[Balance, str]:
-    """Whether both sums of a line add up, and what to say where they do not, or where this is not known.
-
-    Of a hop that reads what no pipeline of the project writes, only the second one can be known.
-    """
-    said = []
-    if line.unread:
-        more = f"{plural(-line.unread, 'row')} more read than arrived"
-        said.append(f"{plural(line.unread, 'row')} arrived and neither read nor waiting" if line.unread > 0 else more)
-    if line.unwritten:
-        fewer = f"{plural(line.unwritten, 'row')} read and neither filtered, quarantined nor written"
-        said.append(fewer if line.unwritten > 0 else f"{plural(-line.unwritten, 'row')} more written than read")
+    """Whether all sums of a line add up, and what to say where one does not, or where this is not known."""
+    said = [f"{plural(rows, 'row')} {words}" for name, words in _SAID.items() if (rows := getattr(line, name))]
+    if line.lost:
+        said.append(f"{line.lost:,} lost")
+    if line.twice:
+        said.append(f"{line.twice:,} twice")
+    unknown = [f"of {plural(line.unknown_writes, 'write')} it is not known: {'; '.join(line.unknown)}"]
     if said:
-        return "differs", "; ".join(said)
-    unknown = [line.unknown_rows] if line.unwritten is None else []
-    if line.hop > 1 and line.unread is None:
-        unknown.append(line.unknown_source)
-    if unknown:
-        return "not known", "; ".join(one or "a count is missing" for one in unknown)
-    return "balances", ""
+        return "differs", "; ".join([*said, *(unknown if line.unknown else [])])
+    return ("not known", unknown[0]) if line.unknown else ("balances", "")
 
 
 def _months(lines: Iterable[BookLine]) -> Iterator[BookLine]:
-    """The lines of each sink and month as one, with the month's first day."""
+    """The lines of each sink and month as one, with the month's first day; differences add up, and none cancels."""
     months: dict[tuple[str, str, date], list[BookLine]] = defaultdict(list)
     for line in lines:
         months[line.pipeline, line.sink, line.day.replace(day=1)].append(line)
     for (_, _, first), of_month in months.items():
-        yield replace(
-            of_month[0],
-            day=first,
-            micro_batches=sum(line.micro_batches for line in of_month),
-            arrived=sum_of(line.arrived for line in of_month),
-            read=sum_of(line.read for line in of_month),
-            filtered=sum_of(line.filtered for line in of_month),
-            made=sum_of(line.made for line in of_month),
-            quarantined=sum_of(line.quarantined for line in of_month),
-            written=sum_of(line.written for line in of_month),
-            released=sum_of(line.released for line in of_month),
-            lost=sum(line.lost for line in of_month),
-            waiting_after=of_month[-1].waiting_after,
-            unknown_source=next((line.unknown_source for line in of_month if line.unknown_source), ""),
-            unknown_rows=next((line.unknown_rows for line in of_month if line.unknown_rows), ""),
-        )
+        sums: dict[str, Any] = {name: sum(getattr(line, name) for line in of_month) for name in _ADDED}
+        sums |= {name: sum_of(getattr(line, name) for line in of_month) for name in _COUNTED}
+        unknown = tuple(dict.fromkeys(why for line in of_month for why in line.unknown))
+        yield replace(of_month[0], day=first, unknown=unknown, **sums)

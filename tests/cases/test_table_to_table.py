@@ -78,13 +78,11 @@ def test_three_streams(spark: Any, kafka: LocalKafka, topic: Callable[..., str],
     assert (filtered["bronze"], filtered["silver"]) == (0, 6)
     assert spark.read.format("delta").load(str(tmp_path / "gold")).count() == 6
 
-    lines = [
-        (one.hop, one.source, one.arrived, one.read, one.filtered, one.written, one.waiting_after) for one in run.books
-    ]
+    lines = [(one.hop, one.source, one.offered, one.read, one.filtered, one.written) for one in run.books]
     assert lines == [
-        (1, (name,), None, 12, 0, 12, None),
-        (2, ("bronze.bronze",), 12, 12, 6, 6, 0),
-        (3, ("silver.silver",), 6, None, None, 6, 0),
+        (1, (name,), None, 12, 0, 12),
+        (2, ("bronze.bronze",), 12, 12, 6, 6),
+        (3, ("silver.silver",), 6, None, None, 6),  # Spark's own sink counts what it writes alone
     ]
     assert [balance(one)[0] for one in run.books] == ["balances", "balances", "not known"]
     found = trace(whole, f"{name}/0/9")
