@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from recon.audit.incidents import Item, grouped, ranges_of
-from recon.checks.evidence.coverage import Coverage, Stretch, coverage
+from recon.checks.evidence.coverage import Coverage, Hole, Stretch, TopicIncarnation, coverage
 from recon.counts import sum_of
 from recon.lazy import np
 from recon.ledger import Ledger
 from recon.model import REMOVALS, EntryHead, HarmedRange, LedgerSlice
 from recon.model.books import BookLine, TableWrite
-from recon.model.delta_offsets import BEGINNING, is_delta, position_of, table_of
+from recon.model.delta_offsets import BEGINNING, is_delta, offset_of, position_of, table_of
 from recon.model.incident import Harm
 from recon.project import Pipeline, Project, Sink
 
@@ -35,6 +35,12 @@ _UNEXPLAINED = "a version that was read has no ledger entry here, or one that co
 _NOT_COUNTED = "the rows read were not counted"
 _NOT_RETURNED = "the rows that the transform returned were not counted apart"
 _NOT_WRITTEN = "the rows written were not counted"
+_NO_RANGES = "an entry does not say what it read"
+_BACKWARD = "the query went back in the table's log"
+_LATER = "the entry of a micro-batch was written after the period"
+_AGAIN = "it was written again, by a sink that does not tell whether the first write is there"
+_ONLY_AGAIN = "a replay found its rows, and the first write has no entry here"
+_UNCOUNTED = "a finding does not say how many rows"
 _KEEPS_NEWEST = "rows of this sink replace earlier ones"
 
 
@@ -123,7 +129,9 @@ class _Table:
         elif write.status == "already_committed":  # the replay of a write that has an entry, or has none
             self.rows.setdefault(write.version, write.rows)
         else:
-            self.rows[write.version] = write.rows
+            known = self.rows.get(write.version, write.rows)
+            # One number with two counts: the table was put back to an older copy, and which one was read nobody knows.
+            self.rows[write.version] = write.rows if known in (None, write.rows) else None
 
     def offered(self, start: int, end: int, passes: str) -> tuple[int | None, str]:
         """The rows in a range of positions; None, and why, where they are not known."""
@@ -134,12 +142,24 @@ class _Table:
         if self._is_rewritten:
             return None, _REPLACED
         first = 0 if whole else low.version
-        if self.removals and (whole or passes != "skip") and any(first <= v < high.version for v in self.removals):
+        if (whole or passes != "skip") and self._removals_in(first, high.version):
             return None, _REMOVED
         at, upto = bisect_left(self._versions, first), bisect_left(self._versions, high.version)
         if upto - at != high.version - first:
             return None, _UNEXPLAINED
         return self._sums[upto] - self._sums[at], ""
+
+    def _removals_in(self, first: int, end: int) -> int:
+        return bisect_left(self._removals, end) - bisect_left(self._removals, first)
+
+    @cached_property
+    def _removals(self) -> Sequence[int]:
+        return sorted(self.removals)
+
+    @cached_property
+    def newest(self) -> int:
+        """The newest version that an entry has; -1 for none."""
+        return max(self.rows, default=-1)
 
     @cached_property
     def _is_rewritten(self) -> bool:
@@ -169,20 +189,25 @@ def _tables(project: Project, writes: Writes) -> dict[str, _Table]:
 
 def _table_ids(writes: Sequence[TableWrite]) -> list[str | None]:
     """The table of each write; one that does not say it is of the table of those around it, where these agree."""
-    before, behind = _filled(writes), _filled(writes[::-1])[::-1]
-    return [
-        one if one == other or other is None else other if one is None else None
-        for one, other in zip(before, behind, strict=True)
-    ]
+    before, behind = _last_said(writes), _last_said(writes[::-1])[::-1]
+    found: list[str | None] = []
+    for write, one, other in zip(writes, before, behind, strict=True):
+        around = {said.table_id for said in (one, other) if said is not None}
+        fits = write.version is not None and (
+            (one is None or one.version is None or one.version < write.version)
+            and (other is None or other.version is None or write.version < other.version)
+        )
+        found.append(write.table_id or (around.pop() if fits and len(around) == 1 else None))
+    return found
 
 
-def _filled(writes: Sequence[TableWrite]) -> list[str | None]:
-    """The table of each write, or of the last one before it that says it."""
-    known: str | None = None
-    found = []
+def _last_said(writes: Sequence[TableWrite]) -> list[TableWrite | None]:
+    """For each write the last one before it that says its table; a replay says an older one."""
+    last: TableWrite | None = None
+    found: list[TableWrite | None] = []
     for write in writes:
-        known = write.table_id or known
-        found.append(known)
+        found.append(last)
+        last = write if write.table_id is not None and write.status != "already_committed" else last
     return found
 
 
@@ -222,11 +247,16 @@ class _Chain:
         by_id = [names for table_id in sorted(ids & self.tables.keys()) for names in self.tables[table_id].sinks]
         return tuple(dict.fromkeys([*by_name, *by_id]))
 
-    def hop(self, name: str) -> int:
-        """The hop of a pipeline; those that read each other's tables in a circle have one."""
-        around = self._above(name)
-        above = {writer for writer in around if name not in self._above(writer)}
-        return 1 + max((self.hop(writer) for writer in above), default=0)
+    @cached_property
+    def hops(self) -> Mapping[str, int]:
+        """The hop of each pipeline; those that read each other's tables in a circle have one."""
+        above = {name: self._above(name) for name in self.sources}
+        found: dict[str, int] = {}
+        # A pipeline has fewer before it than those behind it have.
+        for name in sorted(above, key=lambda name: len(above[name] - {name})):
+            before = [writer for writer in above[name] if name not in above[writer]]
+            found[name] = 1 + max((found[writer] for writer in before), default=0)
+        return found
 
     def _above(self, name: str) -> set[str]:
         """The pipelines before one, however far."""
@@ -282,11 +312,16 @@ class _Book:
         replays = self._covered.replays
         for entry in range(self.ledger.anchors, len(self.ledger.heads)):
             head = self.ledger.heads[entry]
-            if entry in replays or head.status == "already_committed" or head.is_removal:
+            if head.is_removal or (entry in replays and not self._may_be_twice(entry)):
                 continue
             of_day = sums[self.days.of(head)]
+            if entry in replays or head.status == "already_committed":
+                of_day.say(entry, _AGAIN if entry in replays else _ONLY_AGAIN)
+                continue
             if not head.is_micro_batch:
                 of_day.counts["later"].append(head.rows_written)
+                if head.rows_written is None:
+                    of_day.say(entry, _NOT_WRITTEN)
                 continue
             of_day.numbers.add((head.epoch, head.batch_id))
             self._transformed(of_day, entry, head)
@@ -295,10 +330,14 @@ class _Book:
         if self._reads_table:
             self._skipped(sums)
         for name, harms in (("lost", _LOST), ("twice", _TWICE)):
-            for entry, count in self._harmed(items, harms):
-                sums[self.days.of(self.ledger.heads[entry])].differences[name] += count
+            self._name_harmed(sums, items, name, harms)
         for day, of_day in sorted(sums.items()):
             yield self._line(day, of_day)
+
+    def _may_be_twice(self, entry: int) -> bool:
+        """Whether what looks like a replay wrote again: a sink without versions cannot tell."""
+        first, again = self.ledger.heads[self._covered.replays[entry]], self.ledger.heads[entry]
+        return (first.status, again.status, again.sink_version) == ("committed", "committed", None)
 
     @cached_property
     def _covered(self) -> Coverage:
@@ -329,7 +368,13 @@ class _Book:
 
     def _offered(self, of_day: _Sums, entry: int, head: EntryHead) -> None:
         """Compares the rows read with those that were written into the versions that were read."""
-        found = [self._rows_in(*of_table) for of_table in self._read.get(entry, ())]
+        read = self._read.get(entry, ())
+        if not read and entry in self._with_ranges:
+            return  # of Kafka, which the pipeline read before
+        if not read or any(end < start for _, start, end in read):
+            of_day.say(entry, _NO_RANGES if not read else _BACKWARD)
+            return
+        found = [self._rows_in(*of_table) for of_table in read]
         offered = sum_of(rows for rows, _ in found)
         of_day.counts["offered"].append(offered)
         why = next((why for _, why in found if why), _NOT_COUNTED)
@@ -346,6 +391,10 @@ class _Book:
         for entry, topic, start, end in zip(*columns, strict=True):
             found[entry].append((ranges.topics[topic][1], start, end))
         return found
+
+    @cached_property
+    def _with_ranges(self) -> set[int]:
+        return set(np.unique(self.ledger.ranges.entry).tolist())
 
     def _rows_in(self, topic: str, start: int, end: int) -> tuple[int | None, str]:
         if end <= start:
@@ -364,62 +413,137 @@ class _Book:
                 continue
             for walked in (one.walked for one in incarnations):
                 for hole in walked.holes:
+                    if self._restored_later(hole):
+                        self._say(sums, hole.at.first, _LATER)
+                        continue
                     self._differ(sums, hole.at.first, "passed_over", key.topic, hole.start, hole.end)
                 for stretch, spans in walked.overlaps:
                     for start, end in spans:
                         for entry, low, high in self._cut(stretch, start, end):
                             self._differ(sums, entry, "again", key.topic, low, high)
 
+        self._left_behind(sums)
+
+    def _left_behind(self, sums: Mapping[date, _Sums]) -> None:
+        """What a table still had when the query went on with another one: that of the same name, made anew."""
+        reading = {
+            key.topic: [stretch for one in incarnations for stretch in one.stretches]
+            for key, incarnations in self._covered.incarnations.items()
+            if is_delta(key.topic)
+        }
+        order = sorted((topic for topic in reading if reading[topic]), key=lambda topic: reading[topic][-1].last)
+        for topic, then in pairwise(order):
+            table, end = self.tables.get(table_of(topic)), max(stretch.end for stretch in reading[topic])
+            if table is not None and offset_of(table.newest + 1, 0) > end:
+                self._differ(sums, reading[then][0].first, "passed_over", topic, end, offset_of(table.newest + 1, 0))
+
+    def _restored_later(self, hole: Hole) -> bool:
+        """Whether the entry of a micro-batch between two was written after the period."""
+        before, behind = self.ledger.heads[hole.before.last], self.ledger.heads[hole.at.first]
+        return any(
+            query_id == behind.query_id and before.batch_id < batch_id < behind.batch_id
+            for query_id, batch_id in self.ledger.later
+        )
+
+    def _say(self, sums: Mapping[date, _Sums], entry: int, why: str) -> None:
+        if self._covered.judged(entry):
+            sums[self.days.of(self.ledger.heads[entry])].say(entry, why)
+
     def _differ(self, sums: Mapping[date, _Sums], entry: int, name: str, topic: str, start: int, end: int) -> None:
         if not self._covered.judged(entry):
             return
         of_day = sums[self.days.of(self.ledger.heads[entry])]
         rows, why = self._rows_in(topic, start, end)
+        if name == "again" and self.sink.rewrites:
+            rows, why = None, _KEEPS_NEWEST
         if rows is None:
             of_day.say(entry, why)
         else:
             of_day.differences[name] += rows
 
-    def _harmed(self, items: Sequence[Item], harms: Sequence[Harm]) -> Iterator[tuple[int, int]]:
-        """Offsets, or rows where a finding counts them, that findings name, with the entry that they count for.
+    def _name_harmed(self, sums: Mapping[date, _Sums], items: Sequence[Item], name: str, harms: Sequence[Harm]) -> None:
+        """Adds the offsets, or rows where findings count them, that findings name.
 
-        It is the one that read them, or should have: the first one that read what is behind them.
+        They count for the entries that read them, or should have: the first one that read what is behind them. Of a
+        table that is read, findings and these books may speak of the same rows.
         """
         mine = [item for item in items if item.harm in harms and item.state != "repaired"]
-        judged = range(self.ledger.anchors, len(self.ledger.heads)) if mine else ()
-        entry_of: dict[tuple[int | None, int | None], int] = {
-            (self.ledger.heads[at].epoch, self.ledger.heads[at].batch_id): at for at in judged
-        }
+        if not mine or self.ledger.anchors == len(self.ledger.heads):
+            return
         for group in grouped(mine):
             ranges = [one for one in ranges_of(group) if not is_delta(one.topic)]
-            for one in ranges:
-                yield from self._readers(one)
-            if not ranges:
-                rows: dict[int, int] = {}  # several findings of one micro-batch count the same rows
-                for found in (item.finding for item in group):
-                    entry = entry_of.get((found.epoch, found.batch_id))
-                    if entry is not None:
-                        rows[entry] = max(rows.get(entry, 0), found.rows or 0)
-                yield from rows.items()
-
-    def _readers(self, harmed: HarmedRange) -> Iterator[tuple[int, int]]:
-        """The entries that a range counts for, each with its part of it."""
-        start, covered = harmed.start_offset, self._covered
-        for key, incarnations in covered.incarnations.items():
-            if (key.topic, key.partition) != (harmed.topic, harmed.partition):
+            for entry, offsets in (found for one in ranges for found in self._readers(one, again=name == "twice")):
+                sums[self.days.of(self.ledger.heads[entry])].differences[name] += offsets
+            if ranges:
                 continue
-            for one in incarnations:
-                if None not in (one.topic_id, harmed.topic_id) and one.topic_id != harmed.topic_id:
+            rows: dict[int, int | None] = {}  # several findings of one micro-batch count the same rows
+            for item in group:
+                entry_ = self._entry_of(item)
+                if entry_ is not None:
+                    counts = [count for count in (rows.get(entry_), item.finding.rows) if count is not None]
+                    rows[entry_] = max(counts, default=None)
+            for entry, count in rows.items():
+                of_day = sums[self.days.of(self.ledger.heads[entry])]
+                if any(of_day.differences[difference] for difference in _OF_TABLES):
                     continue
-                for stretch in (s for s in one.stretches if covered.judged(s.first) and start < s.end > s.start):
-                    if stretch.start >= harmed.end_offset:  # what nobody read before is the business of this one
-                        yield stretch.first, harmed.end_offset - start
-                        return
-                    for entry, _, upto in self._cut(stretch, max(start, stretch.start), harmed.end_offset):
-                        yield entry, upto - start
-                        start = upto
-                    if start >= harmed.end_offset:
-                        return
+                if count is None:
+                    of_day.say(entry, _UNCOUNTED)
+                else:
+                    of_day.differences[name] += count
+
+    def _entry_of(self, item: Item) -> int | None:
+        """The entry that a finding without offsets of Kafka counts for; None for one of before, or of a later period.
+
+        One that is open and names no place counts for the last entry.
+        """
+        found, last = item.finding, len(self.ledger.heads) - 1
+        if found.batch_id is not None:
+            of_number = self._by_number.get((found.epoch, found.batch_id))
+            return of_number if of_number is not None else self._by_number.get((None, found.batch_id))
+        versions = {version for version in found.changed_by or () if version is not None}
+        at = next((at for at in self._judged if self.ledger.heads[at].sink_version in versions), None)
+        return at if at is not None else last if item.state == "open" else None
+
+    @cached_property
+    def _judged(self) -> Sequence[int]:
+        return range(self.ledger.anchors, len(self.ledger.heads))
+
+    @cached_property
+    def _by_number(self) -> Mapping[tuple[int | None, int], int]:
+        """The entries by (epoch, batch_id); for findings without an epoch also by the latter, the newest epoch's."""
+        heads = self.ledger.heads
+        found: dict[tuple[int | None, int], int] = {(None, heads[at].batch_id): at for at in self._judged}
+        return found | {(heads[at].epoch, heads[at].batch_id): at for at in self._judged}
+
+    def _readers(self, harmed: HarmedRange, *, again: bool) -> Iterator[tuple[int, int]]:
+        """The entries that a range counts for, each with its part of it.
+
+        What was read before these entries is not of the period, but for what one of them read again.
+        """
+        start, end, covered = harmed.start_offset, harmed.end_offset, self._covered
+        for one in self._incarnations.get((harmed.topic, harmed.partition), ()):
+            if None not in (one.topic_id, harmed.topic_id) and one.topic_id != harmed.topic_id:
+                continue
+            if not again:
+                start = max(start, *(s.end for s in one.stretches if not covered.judged(s.first)), 0)
+            for stretch in (s for s in one.stretches if covered.judged(s.first) and start < s.end > s.start):
+                if start >= end:
+                    return
+                if stretch.start >= end:  # what nobody read before is the business of this one
+                    yield stretch.first, end - start
+                    return
+                for entry, _, upto in self._cut(stretch, max(start, stretch.start), end):
+                    yield entry, upto - start
+                    start = upto
+        if start < end:  # behind everything that was read
+            yield len(self.ledger.heads) - 1, end - start
+
+    @cached_property
+    def _incarnations(self) -> Mapping[tuple[str, int], Sequence[TopicIncarnation]]:
+        found: dict[tuple[str, int], list[TopicIncarnation]] = defaultdict(list)
+        for key, incarnations in self._covered.incarnations.items():
+            found[key.topic, key.partition] += incarnations
+        return found
 
     def _cut(self, stretch: Stretch, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """A range cut up by the entries of a stretch that read it: (entry, start, end)."""
@@ -441,7 +565,7 @@ class _Book:
             pipeline=self.pipeline.name,
             sink=self.sink.name,
             day=day,
-            hop=self.chain.hop(self.pipeline.name),
+            hop=self.chain.hops[self.pipeline.name],
             source=self._source(),
             reads_table=self._reads_table,
             micro_batches=len(of_day.numbers),
@@ -460,6 +584,7 @@ class _Book:
         return tuple(topics) or self.pipeline.source.names
 
 
+_OF_TABLES = ("unread", "more_read", "passed_over", "again")
 _DIFFERENCES = ("lost", "twice", "unread", "more_read", "passed_over", "again", "unwritten", "more_written")
 
 

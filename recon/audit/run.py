@@ -187,6 +187,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
     # Whoever selects checks of rows alone still gets the picture of the pipeline: evidence is read for it now.
     evidence = {name: run.evidence_of(name) for name in run.reached}
     run.session.raise_refusal()
+    lines, without_books = _books(project, run.session, run.witnesses, results)
     finished = utc_now()
     # A message may quote what a driver was configured with; what is stored and returned has no secret in it.
     return project.masked(
@@ -218,10 +219,11 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
                 *_first_of_observed(project, evidence),
                 *_not_incremental(project, bounds),
                 *_unavailable(evidence),
+                *without_books,
             ),
             record=record_of(project, configured, results),
             runbook_url=project.reports.runbook_url,
-            books=_books(project, run.session, {name: of.witnesses for name, of in evidence.items()}, results),
+            books=lines,
         )
     )
 
@@ -261,8 +263,8 @@ def facts_of(
 
 def _books(
     project: Project, session: AuditSession, witnesses: Mapping[str, Witnesses], results: Sequence[CheckResult]
-) -> tuple[BookLine, ...]:
-    """The books of the pipelines that were looked at; none where an edited ledger holds what cannot be summed up."""
+) -> tuple[tuple[BookLine, ...], Sequence[str]]:
+    """The books of the pipelines that were looked at; a note where an edited ledger has what cannot be summed up."""
     slices: dict[tuple[str, str], LedgerSlice] = {}
     items: dict[tuple[str, str], list[Item]] = {}
     for pipeline in (pipeline for pipeline in project.pipelines if pipeline.name in witnesses):
@@ -273,9 +275,9 @@ def _books(
             items[pipeline.name, sink] = [item for item in of_pipeline if item.sink in (None, sink)]
     try:
         writes = writes_of(project, session.ledger(), slices) if slices else {}
-        return books(project, slices, items, writes=writes)
-    except Exception:  # as of `facts_of`, which says so
-        return ()
+        return books(project, slices, items, writes=writes), ()
+    except Exception as error:  # whatever an edited ledger leads to: the report does not fall with its books
+        return (), [f"The books could not be computed: {type(error).__name__}: {first_line(error)}"]
 
 
 class _Run:

@@ -18,12 +18,12 @@ Balance = Literal["balances", "differs", "not known"]
 
 # What a line that differs says, by the number that is not 0.
 _SAID = {
-    "passed_over": "of versions that no micro-batch read",
-    "unread": "not read, of versions that were",
-    "more_read": "read that are in none of the versions read",
+    "passed_over": "in versions that no micro-batch read",
+    "unread": "in the versions read, but not read",
+    "more_read": "read, but not in the versions read",
     "again": "read again",
-    "unwritten": "that the transform returned neither quarantined nor written",
-    "more_written": "quarantined or written that the transform did not return",
+    "unwritten": "returned by the transform, but neither quarantined nor written",
+    "more_written": "quarantined or written, but not returned by the transform",
 }
 _ADDED = ("micro_batches", "lost", "twice", *_SAID, "unknown_writes")
 _COUNTED = ("offered", "read", "filtered", "made", "quarantined", "written", "later")

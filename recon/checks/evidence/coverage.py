@@ -105,6 +105,7 @@ class TopicIncarnation:
         A hole that a later micro-batch reads after all is none; offsets that two micro-batches read overlap.
         """
         covered, frontier, before = GrowingSpans(), 0, None
+        known_to = 0  # the furthest anchor: what is below it is the business of earlier audits, also restored entries'
         # A log that got shorter resets the position. Between two resets, what is read late fills only earlier holes.
         parts: list[tuple[list[Hole], list[Span]]] = [([], [])]
         overlaps: list[tuple[Stretch, Spans]] = []
@@ -117,6 +118,9 @@ class TopicIncarnation:
                 begin = frontier if stretch.first < self.anchors else start
                 covered.add(min(begin, start), end)
                 frontier = max(frontier, end)
+                if stretch.first < self.anchors:
+                    parts[-1][1].append(Span(min(known_to, start), end))
+                    known_to = max(known_to, end)
             elif start >= frontier:
                 if start > frontier:
                     parts[-1][0].append(Hole(frontier, start, stretch, before))

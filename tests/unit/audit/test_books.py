@@ -292,7 +292,7 @@ def test_versions_passed_over_and_read_again_do_not_cancel(tmp_path: Path) -> No
     ]
     (line,) = of_hop(lines_of(tmp_path, bronze, silver), "silver")
     assert (line.offered, line.read, line.again, line.passed_over) == (40, 40, 10, 10)
-    assert balance(line) == ("differs", "10 rows of versions that no micro-batch read; 10 rows read again")
+    assert balance(line) == ("differs", "10 rows in versions that no micro-batch read; 10 rows read again")
 
 
 def test_what_a_lost_checkpoint_reads_again_counts_for_the_day_it_does(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_rows_that_were_not_counted_behind_the_transform_prove_nothing(tmp_path:
 def test_one_unknown_write_hides_no_difference(tmp_path: Path) -> None:
     lost = [wrote(0, 10, rows_returned=None), wrote(1, 10, rows_written=9)]
     (line,) = lines_of(tmp_path, lost)
-    assert balance(line)[0] == "differs" and "1 row that the transform returned" in balance(line)[1]
+    assert balance(line)[0] == "differs" and "1 row returned by the transform" in balance(line)[1]
 
 
 def test_a_table_that_a_merge_writes_has_other_rows_than_were_written(tmp_path: Path) -> None:
@@ -440,6 +440,171 @@ def test_an_entry_of_another_day_counts_for_the_first_or_the_last(tmp_path: Path
     assert [(line.day.day, line.read) for line in lines] == [(20, 3), (21, 4)]
 
 
+# -- what a second look found ----------------------------------------------------------------------------------------
+
+
+def of_items(*found: Finding, state: Any = "open") -> dict[tuple[str, str], list[Item]]:
+    return {("bronze", "t"): [Item(one, "a_check", "t", BEGIN, state) for one in found]}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"code": Code.SKIPPED, "epoch": 0, "batch_id": 0, "rows": None},
+        {"code": Code.SKIPPED, "epoch": None, "batch_id": 0, "rows": 7},
+        {"code": Code.GAP, "rows": 7, "changed_by": (0,)},
+        {"code": Code.LOSS, "rows": 7},
+    ],
+)
+def test_a_finding_that_names_no_offsets_keeps_a_line_from_balancing(tmp_path: Path, found: dict[str, Any]) -> None:
+    nowhere = replace(finding(found.pop("code")), topic=None, partition=None, **found)
+    (line,) = lines_of(tmp_path, [wrote(0, 10, end=10)], items=of_items(nowhere))
+    assert balance(line)[0] == ("differs" if nowhere.rows else "not known")
+    assert line.lost == (nowhere.rows or 0)
+
+
+def test_what_is_lost_behind_everything_that_was_read_counts_for_the_last_entry(tmp_path: Path) -> None:
+    (line,) = lines_of(
+        tmp_path, [wrote(0, 10, end=10)], items=of_items(finding(Code.LOSS_RETENTION, start=500, end=514))
+    )
+    assert line.lost == 14
+
+
+def test_a_finding_of_before_the_period_is_not_of_it(tmp_path: Path) -> None:
+    world = World(0, days=0)
+    world.written["bronze"] = [wrote(0, 10, start=100, end=110), wrote(1, 10, hour=30, start=110, end=120)]
+    slices = world.slices(begins={"bronze": BEGIN + timedelta(hours=24)})
+    for one in (
+        finding(Code.GAP, start=5, end=14),
+        replace(finding(Code.SKIPPED), topic=None, epoch=0, batch_id=0, rows=3),
+    ):
+        (line,) = books(project(tmp_path), slices, of_items(one, state="accepted"), writes={})
+        assert balance(line)[0] == "balances"
+    (line,) = books(project(tmp_path), slices, of_items(finding(Code.DUPLICATE, start=112, end=114)), writes={})
+    assert line.twice == 2
+
+
+def test_a_pipeline_that_read_kafka_before_it_read_a_table(tmp_path: Path) -> None:
+    bronze = [wrote(i, 10, hour=i) for i in range(4)]
+    silver = [wrote(0, 100, hour=5, end=100), read(1, 40, BEGINNING, offset_of(4, 0), hour=6, epoch=1, batch_id=0)]
+    (line,) = of_hop(lines_of(tmp_path, bronze, silver), "silver")
+    assert (line.offered, line.read, balance(line)[0]) == (40, 140, "balances")
+
+
+def test_an_entry_restored_late_between_anchors_of_two_epochs_leaves_no_hole(tmp_path: Path) -> None:
+    world = World(0, days=0)
+    world.written["bronze"] = [wrote(i, 10) for i in range(30)]
+    uncounted = {"status": "rebuilt", "rows_read": None, "rows_returned": None}
+    world.written["silver"] = [
+        read(0, 100, offset_of(0, 0), offset_of(10, 0), epoch=0, batch_id=9),
+        read(1, 10, offset_of(19, 0), offset_of(20, 0), epoch=1, batch_id=9),
+        read(2, 10, offset_of(14, 0), offset_of(15, 0), hour=30, epoch=1, batch_id=4, **uncounted),
+        read(3, 10, offset_of(20, 0), offset_of(21, 0), hour=31, epoch=1, batch_id=10),
+    ]
+    slices = world.slices()
+    slices["silver", "t"] = replace(slices["silver", "t"], anchors=2, complete=False)
+    (line,) = of_hop(books(project(tmp_path), slices, {}, writes=world.writes()), "silver")
+    assert (line.passed_over, balance(line)[0]) == (0, "not known")
+
+
+def test_a_write_without_a_table_id_is_not_taken_for_one_of_another_table(tmp_path: Path) -> None:
+    release = wrote(0, 4, hour=2, epoch=RELEASES, status="released", sink_table_id=None)
+    (line,) = of_hop(lines_of(tmp_path, [wrote(0, 10), release], [read(0, 10, BEGINNING, offset_of(1, 0))]), "silver")
+    assert balance(line)[0] == "balances"
+    old = wrote(3, 7, sink_table_id=None)
+    bronze = [old, *(wrote(i, 10, hour=i + 1) for i in range(3))]
+    (line,) = of_hop(lines_of(tmp_path, bronze, [read(0, 39, BEGINNING, offset_of(4, 0), hour=5)]), "silver")
+    assert balance(line)[0] == "not known"
+
+
+def test_a_table_that_was_put_back_has_versions_that_nobody_can_tell_apart(tmp_path: Path) -> None:
+    bronze = [wrote(0, 10), wrote(1, 10, hour=1), wrote(1, 3, hour=3)]
+    (line,) = of_hop(lines_of(tmp_path, bronze, [read(0, 20, BEGINNING, offset_of(2, 0), hour=2)]), "silver")
+    assert balance(line)[0] == "not known"
+
+
+def test_what_a_table_still_had_when_it_was_made_anew(tmp_path: Path) -> None:
+    bronze = [wrote(0, 10), wrote(1, 10, hour=1), wrote(0, 5, hour=2, sink_table_id="table-new")]
+    anew = wrote(1, 5, hour=6, table="new", start=BEGINNING, end=offset_of(1, 0), epoch=1, batch_id=0)
+    silver = [read(0, 10, BEGINNING, offset_of(1, 0), hour=5), anew]
+    (line,) = of_hop(lines_of(tmp_path, bronze, silver), "silver")
+    assert (line.passed_over, balance(line)[0]) == (10, "differs")
+
+
+def test_findings_and_books_count_the_same_rows_of_a_table_once(tmp_path: Path) -> None:
+    bronze = [wrote(i, 10, hour=i) for i in range(4)]
+    silver = [read(0, 10, BEGINNING, offset_of(1, 0), hour=5), read(1, 20, offset_of(2, 0), offset_of(4, 0), hour=6)]
+    gap = finding(Code.GAP, start=offset_of(1, 0), end=offset_of(2, 0))
+    gap = replace(gap, topic=topic_of("table-bronze"), pipeline="silver", epoch=0, batch_id=1, rows=10)
+    items = {("silver", "t"): [Item(gap, "offset_continuity", "t", BEGIN, "open")]}
+    (line,) = of_hop(lines_of(tmp_path, bronze, silver, items=items), "silver")
+    assert (line.passed_over, line.lost) == (10, 0)
+
+
+def test_a_merge_that_reads_again_replaces_its_own_rows(tmp_path: Path) -> None:
+    merge = DeltaMergeSink(kind="delta_merge", name="t", target="silver", keys=("id",))
+    of = project(tmp_path)
+    pipelines = tuple(p.model_copy(update={"sinks": (merge,)}) if p.name == "silver" else p for p in of.pipelines)
+    silver = [read(i, 40, BEGINNING, offset_of(4, 0), hour=5 + i, epoch=i, batch_id=0) for i in range(2)]
+    bronze = [wrote(i, 10, hour=i) for i in range(4)]
+    line = lines_of(tmp_path, bronze, silver, of=of.model_copy(update={"pipelines": pipelines}))[-1]
+    assert (line.again, balance(line)[0]) == (0, "not known")
+
+
+def test_an_entry_that_was_restored_after_the_period_leaves_no_hole(tmp_path: Path) -> None:
+    world = World(0, days=0)
+    world.written["bronze"] = [wrote(i, 10) for i in range(4)]
+    silver = [read(i, 10, offset_of(i, 0) if i else BEGINNING, offset_of(i + 1, 0), batch_id=i) for i in (0, 2, 3)]
+    world.written["silver"] = silver
+    slices = world.slices()
+    slices["silver", "t"] = replace(slices["silver", "t"], later=frozenset({("q-1", 1)}))
+    (line,) = of_hop(books(project(tmp_path), slices, {}, writes=world.writes()), "silver")
+    assert (line.passed_over, balance(line)[0]) == (0, "not known")
+
+
+def test_what_may_have_been_written_twice_is_not_known(tmp_path: Path) -> None:
+    first, second = (replace(wrote(0, 10, end=10, batch_id=0, sink_version=None), version=None) for _ in range(2))
+    (line,) = lines_of(tmp_path, [first, second])
+    assert balance(line)[0] == "not known"
+    alone = wrote(0, 10, end=10, status="already_committed")
+    (line,) = lines_of(tmp_path, [alone])
+    assert balance(line)[0] == "not known"
+
+
+def test_a_query_that_went_back_in_the_log_is_not_known(tmp_path: Path) -> None:
+    silver = [
+        read(0, 20, BEGINNING, offset_of(2, 0), hour=5),
+        read(1, 0, offset_of(2, 0), offset_of(1, 0), hour=6),
+        read(2, 10, offset_of(1, 0), offset_of(2, 0), hour=7),
+    ]
+    (line,) = of_hop(lines_of(tmp_path, [wrote(i, 10, hour=i) for i in range(2)], silver), "silver")
+    assert balance(line)[0] == "not known"
+
+
+def test_a_release_of_unknown_size_is_not_known(tmp_path: Path) -> None:
+    release = wrote(1, 4, hour=1, epoch=RELEASES, status="released", rows_written=None)
+    (line,) = lines_of(tmp_path, [wrote(0, 10), release])
+    assert (line.later, balance(line)[0]) == (None, "not known")
+
+
+def test_many_hops_cost_what_few_do(tmp_path: Path) -> None:
+    names = [f"p{i:02}" for i in range(40)]
+    pipelines = [
+        Pipeline(
+            name=name,
+            checkpoint=f"cp/{name}",
+            source=Source(delta=names[i - 1]) if i else Source(topics=("orders",)),
+            sinks=(DeltaSink(name="t", target=name),),
+        )
+        for i, name in enumerate(names)
+    ]
+    of = Project(name="lake", ledger=LedgerConfig(location="_recon"), pipelines=tuple(pipelines), project_dir=tmp_path)
+    ledger = World(0, days=0)
+    ledger.written["bronze"] = [wrote(0, 10)]
+    slices = {(name, "t"): ledger.slices()["bronze", "t"] for name in names}
+    assert [line.hop for line in books(of, slices, {}, writes={})] == list(range(1, 41))
+
+
 # -- as a table ------------------------------------------------------------------------------------------------------
 
 
@@ -466,7 +631,7 @@ def test_many_days_are_months_and_hide_nothing() -> None:
     first, second = (row.line for row in shown.rows)
     assert (first.read, first.filtered, first.unwritten, first.more_written) == (110, None, 3, 3)
     assert (second.micro_batches, second.read) == (29, 290)
-    assert "3 rows that the transform returned" in shown.rows[0].said and "of 1 write" in shown.rows[0].said
+    assert "3 rows returned by the transform" in shown.rows[0].said and "of 1 write" in shown.rows[0].said
 
 
 def test_of_many_rows_those_that_differ_and_the_newest_are_shown() -> None:

@@ -264,6 +264,23 @@ def test_an_unknown_topic_id_is_taken_as_the_same_topic() -> None:
 # -- anchors, and what proves nothing --------------------------------------------------------------------------
 
 
+def test_an_entry_restored_late_between_anchors_of_two_epochs_is_no_gap() -> None:
+    """What lies below the furthest anchor was read before; the entries of it are not in the slice."""
+    late = ledger(
+        Entry(9, (0, 100)),
+        Entry(9, (190, 200), epoch=1),
+        Entry(4, (140, 150), epoch=1, status="rebuilt"),
+        Entry(10, (200, 210), epoch=1),
+        anchors=2,
+        complete=False,
+    )
+    assert told(judged(late, kafka=kafka(0, 210))) == []
+    gap = ledger(
+        Entry(9, (0, 100)), Entry(9, (190, 200), epoch=1), Entry(10, (203, 210), epoch=1), anchors=2, complete=False
+    )
+    assert told(judged(gap, kafka=kafka(0, 210))) == [("GAP", 0, 200, 203)]
+
+
 def test_anchors_anchor_and_are_not_judged() -> None:
     anchored = ledger(Entry(3, (0, 10)), Entry(4, (20, 30)), Entry(5, (30, 40)), anchors=2, complete=False)
     assert passed(judged(anchored))
