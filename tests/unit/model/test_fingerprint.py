@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Iterable
 
 import numpy as np
@@ -135,3 +136,23 @@ def test_what_is_not_noticed() -> None:
     """Equal sums of offsets, of squares and of cubes, in one partition."""
     assert of_offsets("orders", 0, (0, 4, 7, 11)) == of_offsets("orders", 0, (1, 2, 9, 10))
     assert of_offsets("orders", 0, (0, 4, 5)) != of_offsets("orders", 0, (1, 2, 6))
+
+
+def test_partitions_as_an_edited_ledger_may_name_them_take_no_memory() -> None:
+    spans = [
+        [OffsetSpan("t", None, 2**31 - 1, 5, 9), OffsetSpan("t", None, 3, 5, 9)],
+        [OffsetSpan("t", None, 3, 9, 12)],
+    ]
+    flat = [(i, span) for i, one in enumerate(spans) for span in one]
+    table = RangeTable(
+        entry=np.array([i for i, _ in flat], np.int64),
+        topic=np.zeros(len(flat), np.int32),
+        partition=np.array([span.partition for _, span in flat], np.int64),
+        start=np.array([span.start_offset for _, span in flat], np.int64),
+        end=np.array([span.end_offset for _, span in flat], np.int64),
+        topics=[(0, "t", None)],
+    )
+    tracemalloc.start()
+    assert of_entries(table, len(spans)).tolist() == [of_ranges(one) for one in spans]
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
