@@ -13,7 +13,7 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import contradictions, signed
 from recon.audit.audited import StoredAudit, audited, key_of
-from recon.audit.books import books, writes_of
+from recon.audit.books import of_ledger
 from recon.audit.controls.catalog import catalog
 from recon.audit.controls.days import days_of, without_audit
 from recon.audit.exceptions import Sightings, exceptions
@@ -28,7 +28,6 @@ from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import Parameters
 from recon.model import NOT_ANCHORED, Answer, Finding, LedgerSlice, Level
-from recon.model.books import BookLine
 from recon.model.compliance import (
     AuditRecord,
     ChainHeads,
@@ -42,7 +41,6 @@ from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.proof import OpenFinding
 from recon.project import Pipeline, Project, Sink, as_project
-from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +151,8 @@ def derive(
     found = [one for of_pipeline in exceptions_of.values() for one in of_pipeline]
     edited = [_edited(finding, now) for of_pipeline in stored.values() for finding in of_pipeline.edited]
     records = _records(audits)
-    lines, without_books = _books(project, ledger, slices, exceptions_of, (from_, to))
+    items = {names: items_of(exceptions_of[names[0]], *names) for names in chains}
+    lines, without_books = of_ledger(project, ledger, slices, items, (from_, to))
     control_days = ControlDaysOf(days, sinks, slices, audits, [*found, *edited])
     report = ComplianceReport(
         project=project.name,
@@ -184,23 +183,6 @@ def derive(
     )
     told = (*unproved(report, left_out, _begins(slices)), *without_books)
     return project.masked(replace(report, unproved=told))
-
-
-def _books(
-    project: Project,
-    ledger: Ledger,
-    slices: Mapping[tuple[str, str], LedgerSlice],
-    exceptions_: Mapping[str, Sequence[Sightings]],
-    period: tuple[datetime, datetime],
-) -> tuple[tuple[BookLine, ...], Sequence[str]]:
-    """The books; where an edited ledger holds what cannot be summed up, none, and a sentence that says so."""
-    chains = [(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks]
-    items = {names: items_of(exceptions_[names[0]], *names) for names in chains}
-    try:
-        writes = writes_of(project, ledger, slices)
-        return books(project, slices, items, writes=writes, period=period), ()
-    except Exception as error:  # whatever an edited ledger leads to: the report does not fall with its books
-        return (), [f"The books could not be computed: {type(error).__name__}: {first_line(error)}."]
 
 
 def _begins(slices: Mapping[tuple[str, str], LedgerSlice]) -> dict[tuple[str, str], date]:

@@ -20,7 +20,7 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.accounting import offset_account
 from recon.audit.anchor import anchor
-from recon.audit.books import books, writes_of
+from recon.audit.books import of_ledger
 from recon.audit.collect import Evidence, collect
 from recon.audit.incidents import Item, incidents_of, items_of
 from recon.audit.options import Options, texts
@@ -264,7 +264,7 @@ def facts_of(
 def _books(
     project: Project, session: AuditSession, witnesses: Mapping[str, Witnesses], results: Sequence[CheckResult]
 ) -> tuple[tuple[BookLine, ...], Sequence[str]]:
-    """The books of the pipelines that were looked at; a note where an edited ledger has what cannot be summed up."""
+    """The books of the pipelines that were looked at, and notes on what they lack."""
     slices: dict[tuple[str, str], LedgerSlice] = {}
     items: dict[tuple[str, str], list[Item]] = {}
     for pipeline in (pipeline for pipeline in project.pipelines if pipeline.name in witnesses):
@@ -273,11 +273,7 @@ def _books(
         for sink, of_sink in (known(seen.ledgers) or {}).items():
             slices[pipeline.name, sink] = of_sink
             items[pipeline.name, sink] = [item for item in of_pipeline if item.sink in (None, sink)]
-    try:
-        writes = writes_of(project, session.ledger(), slices) if slices else {}
-        return books(project, slices, items, writes=writes), ()
-    except Exception as error:  # whatever an edited ledger leads to: the report does not fall with its books
-        return (), [f"The books could not be computed: {type(error).__name__}: {first_line(error)}"]
+    return of_ledger(project, session.ledger(), slices, items) if slices else ((), ())
 
 
 class _Run:

@@ -13,8 +13,6 @@ from recon.text import plural
 
 Place = tuple[int, str, str | None, int]  # source, topic, topic id, partition
 
-_DENSE = 2**22  # up to which codes of topic partitions are places in a table
-
 
 def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice]) -> str:
     """The micro-batches and offsets of each sink: "micro-batch 3 (orders-0 from offset 3000) to 812".
@@ -81,13 +79,10 @@ def _begins(ledger: LedgerSlice) -> Mapping[tuple[str, int], int]:
     if not len(mine):
         return {}
     width = int(table.partition[mine].max()) + 1
-    code = table.topic[mine].astype(np.int64) * width + table.partition[mine]
-    if int(code.max()) > _DENSE:  # an edited ledger may name any partition
-        firsts = mine[np.unique(code, return_index=True)[1]]
-    else:
-        first = np.full(int(code.max()) + 1, -1)
-        first[code[::-1]] = mine[::-1]  # of several, the last one written stays: the first in the ledger's order
-        firsts = first[first >= 0]
+    code = sortable(table.topic[mine].astype(np.int64) * width + table.partition[mine])
+    order = np.argsort(code, kind="stable")  # of several ranges, the first in the ledger's order stays first
+    code = code[order]
+    firsts = mine[order[np.append(True, code[1:] != code[:-1])]]
     starts: dict[tuple[str, int], int] = {}
     for place in firsts.tolist():
         topic = table.topics[int(table.topic[place])][1]

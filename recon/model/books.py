@@ -33,14 +33,14 @@ class BookLine:
         source: what is read: topics, the sinks (`pipeline.sink`) whose table it is, or the table.
         reads_table: whether a pipeline of the project writes what is read.
         micro_batches: how many were written.
-        offered: rows that pipelines of the project wrote into the versions of the table that were read; None also for
-            topics.
+        written_before: rows that pipelines of the project wrote into the versions of the table that were read; None
+            also for topics.
         read: rows before the transform.
         filtered: rows that the transform dropped.
         made: rows that the transform made besides those that it read.
         quarantined: rows that were put into quarantine.
         written: rows of micro-batches that the sink took in.
-        later: rows that the sink took in from quarantine or by a repair.
+        released_or_repaired: rows that the sink took in from quarantine or by a repair.
         lost: offsets, or rows where they are counted, that findings name as lost, missing or removed since.
         twice: offsets, or rows, that findings name as read or written twice.
         unread: rows in versions that were read, and that were not read.
@@ -60,13 +60,13 @@ class BookLine:
     source: tuple[str, ...]
     reads_table: bool = False
     micro_batches: int
-    offered: int | None = None
+    written_before: int | None = None
     read: int | None
     filtered: int | None
     made: int | None
     quarantined: int | None
     written: int | None
-    later: int | None = 0
+    released_or_repaired: int | None = 0
     lost: int = 0
     twice: int = 0
     unread: int = 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PRIME = 2**31 - 1  # a product of two numbers below it fits into 64 bits
 SEED = 42  # of Spark's xxhash64()
 _BLOCK = 16_384  # ranges at a time: what is made of so few stays in the processor's cache
-_DENSE = 2**22  # up to which codes of topic partitions are places in a table
+_DENSE = 2**22  # codes of topic partitions below it are places in a table
 _HALF, _SIXTH = pow(2, -1, PRIME), pow(6, -1, PRIME)
 _MASK = 2**64 - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -78,13 +78,14 @@ def of_entries(table: RangeTable, count: int) -> npt.NDArray[np.int64]:
         return sums
     width = int(table.partition.max()) + 1
     code = table.topic.astype(np.int64) * width + table.partition
-    values = np.unique(code) if int(code.max()) > _DENSE else np.flatnonzero(np.bincount(code))
-    places = values
-    if int(values[-1]) > _DENSE:  # an edited ledger may name any partition: memory for all below it is not made
-        places, code = np.arange(len(values)), np.searchsorted(values, code)
-    of_code = np.zeros((3, int(places[-1]) + 1), np.uint64)
-    for at, value in zip(places.tolist(), values.tolist(), strict=True):
-        of_code[:, at] = coefficients(table.topics[value // width][1], value % width)
+    if int(code.max()) < _DENSE:
+        values, known = np.arange(int(code.max()) + 1), np.flatnonzero(np.bincount(code))
+    else:  # an edited ledger may name any partition: no table is made of all below it
+        values, code = np.unique(code, return_inverse=True)
+        known = np.arange(len(values))
+    of_code = np.zeros((3, len(values)), np.uint64)
+    for at in known.tolist():
+        of_code[:, at] = coefficients(table.topics[int(values[at]) // width][1], int(values[at]) % width)
     end = np.maximum(table.end, table.start)
     ends = _all_below(end, code, of_code)
     # A micro-batch mostly has the partitions of the one before it, and starts where that one ended.

@@ -26,7 +26,7 @@ _SAID = {
     "more_written": "quarantined or written, but not returned by the transform",
 }
 _ADDED = ("micro_batches", "lost", "twice", *_SAID, "unknown_writes")
-_COUNTED = ("offered", "read", "filtered", "made", "quarantined", "written", "later")
+_COUNTED = ("written_before", "read", "filtered", "made", "quarantined", "written", "released_or_repaired")
 
 
 class Row(NamedTuple):
@@ -87,7 +87,7 @@ def table(lines: Sequence[BookLine], most: int | None = None) -> Books:
         of_months=of_months,
         has_tables=any(line.reads_table for line in shown),
         has_made=any(line.made for line in shown),
-        has_later=any(line.later != 0 for line in shown),
+        has_later=any(line.released_or_repaired != 0 for line in shown),
         has_twice=any(line.twice for line in shown),
     )
 

@@ -78,7 +78,7 @@ def test_three_streams(spark: Any, kafka: LocalKafka, topic: Callable[..., str],
     assert (filtered["bronze"], filtered["silver"]) == (0, 6)
     assert spark.read.format("delta").load(str(tmp_path / "gold")).count() == 6
 
-    lines = [(one.hop, one.source, one.offered, one.read, one.filtered, one.written) for one in run.books]
+    lines = [(one.hop, one.source, one.written_before, one.read, one.filtered, one.written) for one in run.books]
     assert lines == [
         (1, (name,), None, 12, 0, 12),
         (2, ("bronze.bronze",), 12, 12, 6, 6),

@@ -713,8 +713,8 @@ def sample_books(first: date, days: int) -> tuple[BookLine, ...]:
         lines.append(BookLine(**{**made, **orders, "read": 720_000, "filtered": 14, "written": 719_986}))
         lost = {"lost": 700, "written": 431_870, "quarantined": 30, "unwritten": 100} if day == first else {}
         lines.append(BookLine(**{**made, **payments, "read": 432_000, "written": 432_000, **lost}))
-        read = {"reads_table": True, "offered": 719_986, "read": 719_986, "written": 719_986}
-        in_part = {"unknown": ("a version was read in part",), "unknown_writes": 1, "offered": None}
+        read = {"reads_table": True, "written_before": 719_986, "read": 719_986, "written": 719_986}
+        in_part = {"unknown": ("a version was read in part",), "unknown_writes": 1, "written_before": None}
         lines.append(BookLine(**{**made, **clicks, **read, **({} if day == first else in_part)}))
     return tuple(sorted(lines, key=lambda line: (line.hop, line.pipeline, line.sink, line.day)))
 

@@ -41,8 +41,7 @@ class SourceTableVersions(EvidenceCheck):
         STALLED: it is older than `error_after`; or a version that waits changes rows, at which Spark stops the query,
             since recon.yml names no option with which it goes on.
         LOSS_RETENTION: the log begins after the version at which the ledger ends: the versions between were cleaned up
-            unread. Spark stops the
-            query there or, with `failOnDataLoss: false`, leaves them out without an error.
+            unread. Spark stops the query there or, with `failOnDataLoss: false`, leaves them out without an error.
         RECREATED: the table has another id than the one that was read.
         GAP: a commit replaced rows (UPDATE, MERGE, an overwrite), and the query passed over it with the new rows
             (`skipChangeCommits`).

@@ -204,7 +204,7 @@ def test_the_whole_ledger_balances(tmp_path: Path, seed: int) -> None:
         assert balance(line) == ("balances", ""), line
         assert line.hop == HOPS.index(line.pipeline) + 1
         if line.hop > 1:
-            assert line.source == (f"{READS[line.pipeline]}.t",) and line.offered == line.read
+            assert line.source == (f"{READS[line.pipeline]}.t",) and line.written_before == line.read
     assert sum(line.read or 0 for line in of_hop(lines, "bronze")) == sum(
         one.counts["rows_read"] for one in world.written["bronze"]
     )
@@ -224,8 +224,8 @@ def test_nothing_differs_where_nothing_is_wrong(tmp_path: Path, seed: int) -> No
     ):
         for line in books(project(tmp_path), slices, {}, writes=writes):
             assert balance(line)[0] != "differs", line
-            if line.reads_table and None not in (line.offered, line.read):
-                assert line.offered == line.read
+            if line.reads_table and None not in (line.written_before, line.read):
+                assert line.written_before == line.read
 
 
 @pytest.mark.parametrize("told", ["lost in the sink", "doubled in the sink", "read twice", "not read"])
@@ -291,7 +291,7 @@ def test_versions_passed_over_and_read_again_do_not_cancel(tmp_path: Path) -> No
         read(2, 10, offset_of(3, 0), offset_of(4, 0), hour=7, epoch=2),
     ]
     (line,) = of_hop(lines_of(tmp_path, bronze, silver), "silver")
-    assert (line.offered, line.read, line.again, line.passed_over) == (40, 40, 10, 10)
+    assert (line.written_before, line.read, line.again, line.passed_over) == (40, 40, 10, 10)
     assert balance(line) == ("differs", "10 rows in versions that no micro-batch read; 10 rows read again")
 
 
@@ -308,7 +308,7 @@ def test_what_a_lost_checkpoint_reads_again_counts_for_the_day_it_does(tmp_path:
 def test_a_version_that_is_read_in_part_is_not_known(tmp_path: Path) -> None:
     silver = [read(0, 4, BEGINNING, offset_of(0, 2, in_snapshot=True), hour=1)]
     (line,) = of_hop(lines_of(tmp_path, [wrote(0, 10)], silver), "silver")
-    assert (line.offered, balance(line)) == (
+    assert (line.written_before, balance(line)) == (
         None,
         ("not known", "of 1 write it is not known: a version was read in part"),
     )
@@ -334,7 +334,7 @@ def test_a_table_that_a_merge_writes_has_other_rows_than_were_written(tmp_path: 
     silver = [read(0, 10, BEGINNING, offset_of(1, 0))]
     above, below = lines_of(tmp_path, [wrote(0, 10)], silver, of=of.model_copy(update={"pipelines": pipelines}))
     assert above.unknown == ("rows of this sink replace earlier ones",)
-    assert (below.offered, balance(below)[0]) == (None, "not known")
+    assert (below.written_before, balance(below)[0]) == (None, "not known")
 
 
 def test_without_the_writers_entries_a_later_hop_is_not_known(tmp_path: Path) -> None:
@@ -372,15 +372,20 @@ def test_rows_from_quarantine_are_offered_and_are_no_micro_batch(tmp_path: Path)
     release = wrote(1, 4, hour=1, epoch=RELEASES, status="released", sink_table_id=None)
     bronze = [wrote(0, 10, rows_quarantined=4, rows_written=6), release]
     above, below = lines_of(tmp_path, bronze, [read(0, 10, BEGINNING, offset_of(2, 0), hour=2)])
-    assert (above.micro_batches, above.written, above.later) == (1, 6, 4)
-    assert (below.offered, below.read) == (10, 10)
+    assert (above.micro_batches, above.written, above.released_or_repaired) == (1, 6, 4)
+    assert (below.written_before, below.read) == (10, 10)
     assert balance(above)[0] == balance(below)[0] == "balances"
 
 
 def test_a_repair_is_no_micro_batch_and_puts_right_no_line(tmp_path: Path) -> None:
     bronze = [wrote(0, 10, rows_written=7), wrote(1, 3, hour=30, epoch=REPAIRS, status="repaired")]
     first, second = lines_of(tmp_path, bronze)
-    assert (balance(first)[0], first.unwritten, second.later, balance(second)[0]) == ("differs", 3, 3, "balances")
+    assert (balance(first)[0], first.unwritten, second.released_or_repaired, balance(second)[0]) == (
+        "differs",
+        3,
+        3,
+        "balances",
+    )
 
 
 def test_a_table_without_rows_that_were_removed_is_not_known(tmp_path: Path) -> None:
@@ -463,6 +468,52 @@ def test_a_finding_that_names_no_offsets_keeps_a_line_from_balancing(tmp_path: P
     assert line.lost == (nowhere.rows or 0)
 
 
+@pytest.mark.parametrize("placed", [{"start_offset": 2, "end_offset": 5}, {"batch_id": 0, "epoch": 0}, {}])
+def test_what_an_audit_could_not_decide_is_not_known(tmp_path: Path, placed: dict[str, Any]) -> None:
+    unknown = replace(finding(Code.INCONCLUSIVE), **placed)
+    (line,) = lines_of(tmp_path, [wrote(0, 10, end=10)], items=of_items(unknown))
+    assert balance(line) == ("not known", "of 1 write it is not known: a finding is open: INCONCLUSIVE")
+    (line,) = lines_of(tmp_path, [wrote(0, 10, end=10)], items=of_items(unknown, state="accepted"))
+    assert balance(line)[0] == "balances"
+
+
+def test_a_ledger_that_was_edited_balances_nowhere(tmp_path: Path) -> None:
+    bronze = [wrote(0, 10, end=10), wrote(1, 10, hour=30, start=10, end=20)]
+    tampered = of_items(replace(finding(Code.TAMPERED), topic=None, partition=None))
+    assert [balance(line)[0] for line in lines_of(tmp_path, bronze, items=tampered)] == ["not known"] * 2
+    world = World(0, days=0)
+    world.written["bronze"] = bronze
+    slices = world.slices()
+    slices["bronze", "t"] = replace(slices["bronze", "t"], broken=[1])
+    first, second = books(project(tmp_path), slices, {}, writes={})
+    assert (balance(first)[0], second.unknown) == ("balances", ("the entry was edited",))
+
+
+def test_a_finding_without_a_place_counts_for_the_day_it_was_first_seen(tmp_path: Path) -> None:
+    bronze = [wrote(0, 10, end=10), wrote(1, 10, hour=30, start=10, end=20), wrote(2, 10, hour=60, start=20, end=30)]
+    lost = replace(finding(Code.LOSS), topic=None, partition=None, rows=7)
+    for hours, days in ((40, [0, 7, 0]), (70, [0, 0, 7]), (-1, [0, 0, 0])):
+        items = {("bronze", "t"): [Item(lost, "a_check", "t", BEGIN + timedelta(hours=hours), "open")]}
+        assert [line.lost for line in lines_of(tmp_path, bronze, items=items)] == days
+
+
+def test_a_version_with_two_counts_stays_unknown_whatever_a_later_entry_says(tmp_path: Path) -> None:
+    bronze = [wrote(0, 10), wrote(0, 3, hour=1), wrote(0, 3, hour=2)]
+    (line,) = of_hop(lines_of(tmp_path, bronze, [read(0, 3, BEGINNING, offset_of(1, 0), hour=3)]), "silver")
+    assert balance(line)[0] == "not known"
+
+
+def test_rows_that_somebody_removed_are_told_beside_versions_read_again(tmp_path: Path) -> None:
+    silver = [
+        read(0, 10, BEGINNING, offset_of(1, 0), hour=5),
+        read(1, 10, BEGINNING, offset_of(1, 0), hour=6, epoch=1, batch_id=0),
+    ]
+    removed = replace(finding(Code.MUTATED), topic=None, partition=None, epoch=0, batch_id=0, rows=4, changed_by=(9,))
+    items = {("silver", "t"): [Item(removed, "delta_history", "t", BEGIN, "open")]}
+    (line,) = of_hop(lines_of(tmp_path, [wrote(0, 10)], silver, items=items), "silver")
+    assert (line.again, line.lost) == (10, 4)
+
+
 def test_what_is_lost_behind_everything_that_was_read_counts_for_the_last_entry(tmp_path: Path) -> None:
     (line,) = lines_of(
         tmp_path, [wrote(0, 10, end=10)], items=of_items(finding(Code.LOSS_RETENTION, start=500, end=514))
@@ -488,7 +539,7 @@ def test_a_pipeline_that_read_kafka_before_it_read_a_table(tmp_path: Path) -> No
     bronze = [wrote(i, 10, hour=i) for i in range(4)]
     silver = [wrote(0, 100, hour=5, end=100), read(1, 40, BEGINNING, offset_of(4, 0), hour=6, epoch=1, batch_id=0)]
     (line,) = of_hop(lines_of(tmp_path, bronze, silver), "silver")
-    assert (line.offered, line.read, balance(line)[0]) == (40, 140, "balances")
+    assert (line.written_before, line.read, balance(line)[0]) == (40, 140, "balances")
 
 
 def test_an_entry_restored_late_between_anchors_of_two_epochs_leaves_no_hole(tmp_path: Path) -> None:
@@ -584,7 +635,7 @@ def test_a_query_that_went_back_in_the_log_is_not_known(tmp_path: Path) -> None:
 def test_a_release_of_unknown_size_is_not_known(tmp_path: Path) -> None:
     release = wrote(1, 4, hour=1, epoch=RELEASES, status="released", rows_written=None)
     (line,) = lines_of(tmp_path, [wrote(0, 10), release])
-    assert (line.later, balance(line)[0]) == (None, "not known")
+    assert (line.released_or_repaired, balance(line)[0]) == (None, "not known")
 
 
 def test_many_hops_cost_what_few_do(tmp_path: Path) -> None:

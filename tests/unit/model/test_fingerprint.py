@@ -6,13 +6,12 @@ import random
 import tracemalloc
 from collections.abc import Iterable
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.model import RangeTable
 from recon.model.fingerprint import PRIME, coefficients, of_entries, of_offsets, of_ranges, xxhash64
 from recon.model.offsets import OffsetSpan
+from recon.testing.evidence import range_table
 
 OFFSETS = st.integers(0, 2**50)
 PARTITIONS = st.tuples(st.sampled_from(["orders", "clicks", "ünïcode", "x" * 70]), st.integers(0, 300))
@@ -41,17 +40,7 @@ def test_fingerprints_of_ranges_that_follow_each_other_add(
 @given(st.lists(st.lists(st.tuples(PARTITIONS, OFFSETS, st.integers(-2, 10**9)), max_size=5), max_size=5))
 def test_columns_give_what_single_entries_give(entries: list[list[tuple[tuple[str, int], int, int]]]) -> None:
     spans = [[OffsetSpan(t, None, p, start, max(start + size, 0)) for (t, p), start, size in one] for one in entries]
-    topics = sorted({span.topic for one in spans for span in one})
-    flat = [(i, span) for i, one in enumerate(spans) for span in one]
-    table = RangeTable(
-        entry=np.array([i for i, _ in flat], np.int64),
-        topic=np.array([topics.index(span.topic) for _, span in flat], np.int32),
-        partition=np.array([span.partition for _, span in flat], np.int64),
-        start=np.array([span.start_offset for _, span in flat], np.int64),
-        end=np.array([span.end_offset for _, span in flat], np.int64),
-        topics=[(0, topic, None) for topic in topics],
-    )
-    assert of_entries(table, len(spans)).tolist() == [of_ranges(one) for one in spans]
+    assert of_entries(range_table(spans), len(spans)).tolist() == [of_ranges(one) for one in spans]
 
 
 @given(
@@ -68,16 +57,7 @@ def test_micro_batches_that_go_on_where_the_one_before_them_ended(
         left_out = data.draw(st.sampled_from([*[()] * 5, (0,)]))
         spans.append([OffsetSpan("t", None, p, at[p], at[p] + size) for p in range(width) if p not in left_out])
         at = [offset + size for offset in at]
-    flat = [(i, span) for i, one in enumerate(spans) for span in one]
-    table = RangeTable(
-        entry=np.array([i for i, _ in flat], np.int64),
-        topic=np.zeros(len(flat), np.int32),
-        partition=np.array([span.partition for _, span in flat], np.int64),
-        start=np.array([span.start_offset for _, span in flat], np.int64),
-        end=np.array([span.end_offset for _, span in flat], np.int64),
-        topics=[(0, "t", None)],
-    )
-    assert of_entries(table, len(spans)).tolist() == [of_ranges(one) for one in spans]
+    assert of_entries(range_table(spans), len(spans)).tolist() == [of_ranges(one) for one in spans]
 
 
 def test_the_hash_is_the_published_one() -> None:
@@ -143,15 +123,7 @@ def test_partitions_as_an_edited_ledger_may_name_them_take_no_memory() -> None:
         [OffsetSpan("t", None, 2**31 - 1, 5, 9), OffsetSpan("t", None, 3, 5, 9)],
         [OffsetSpan("t", None, 3, 9, 12)],
     ]
-    flat = [(i, span) for i, one in enumerate(spans) for span in one]
-    table = RangeTable(
-        entry=np.array([i for i, _ in flat], np.int64),
-        topic=np.zeros(len(flat), np.int32),
-        partition=np.array([span.partition for _, span in flat], np.int64),
-        start=np.array([span.start_offset for _, span in flat], np.int64),
-        end=np.array([span.end_offset for _, span in flat], np.int64),
-        topics=[(0, "t", None)],
-    )
+    table = range_table(spans)
     tracemalloc.start()
     assert of_entries(table, len(spans)).tolist() == [of_ranges(one) for one in spans]
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
