@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlparse
 
 from recon.errors import ConfigError, EvidenceError
@@ -45,6 +45,13 @@ _S3_OPTIONS = {
     "region": "region",
     "endpoint_url": "endpoint_override",
 }
+
+
+class StoredFile(NamedTuple):
+    """A file: its size in bytes, and when it was last modified, in milliseconds since 1970."""
+
+    size: int
+    modified: int
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,11 @@ class Storage:
         return cast("IO[bytes]", filesystem.open_input_file(path))
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """Sizes of all files below `folder`, by their path relative to it; empty when the folder does not exist.
+        """Sizes of all files below `folder`, as `stored` lists them."""
+        return {path: file.size for path, file in self.stored(folder).items()}
+
+    def stored(self, folder: str = "") -> dict[str, StoredFile]:
+        """All files below `folder`, by their path relative to it; empty when the folder does not exist.
 
         A file that vanishes meanwhile is left out.
 
@@ -160,7 +171,11 @@ class Storage:
 
             filesystem, path = self._arrow(folder)
             infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
-            return {info.path[len(path) + 1 :]: info.size for info in infos if info.type == FileType.File}
+            return {
+                info.path[len(path) + 1 :]: StoredFile(info.size, (info.mtime_ns or 0) // 1_000_000)
+                for info in infos
+                if info.type == FileType.File
+            }
         except OSError as error:
             raise self._unlisted(folder, error) from error
 
@@ -286,8 +301,8 @@ def dbfs_is_mounted() -> bool:
     return DBFS_MOUNT.is_dir()
 
 
-def _local_files(root: str) -> Iterator[tuple[str, int]]:
-    """The path below `root`, with slashes, and the size of each file; OSError where a folder cannot be listed."""
+def _local_files(root: str) -> Iterator[tuple[str, StoredFile]]:
+    """The path below `root`, with slashes, and each file; OSError where a folder cannot be listed."""
 
     def raise_unless_gone(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -297,8 +312,9 @@ def _local_files(root: str) -> Iterator[tuple[str, int]]:
         folder = where[len(root) :].replace(os.sep, "/").lstrip("/")
         for name in names:
             with suppress(FileNotFoundError):
-                size = os.stat(f"{where}{os.sep}{name}").st_size  # noqa: PTH116 - there may be millions
-                yield f"{folder}/{name}" if folder else name, size
+                stat = os.stat(f"{where}{os.sep}{name}")  # noqa: PTH116 - there may be millions
+                file = StoredFile(stat.st_size, stat.st_mtime_ns // 1_000_000)
+                yield f"{folder}/{name}" if folder else name, file
 
 
 def arrow_filesystem(uri: str) -> FileSystem | None:

@@ -12,9 +12,9 @@ from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.reading import reading_of
 from recon.counts import sum_of
 from recon.model import CheckResult, EntryHead, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
-from recon.model.delta_offsets import is_delta
 from recon.model.incident import Harm
 from recon.model.offsets import Span, Spans
+from recon.model.positions import is_kafka
 
 _Place = tuple[str, str | None, int]
 
@@ -61,7 +61,7 @@ def _read(ledger: LedgerSlice) -> tuple[dict[_Place, Spans], list[EntryHead]]:
     places: dict[_Place, list[Span]] = defaultdict(list)
     for key, incarnations in covered.incarnations.items():
         for incarnation in incarnations:
-            if is_delta(key.topic):
+            if not is_kafka(key.topic):
                 continue  # its offsets are positions: source_rows counts the rows
             places[key.topic, incarnation.topic_id, key.partition] += [
                 Span(stretch.start, stretch.end)

@@ -44,16 +44,16 @@ from recon.model import (
     QuarantinedRows,
     RowsWitness,
     SinkLog,
-    SourceTable,
+    SourceLog,
     Unavailable,
     Unstamped,
     Witnesses,
     known,
     parse_offsets,
 )
-from recon.model.delta_offsets import is_delta
 from recon.model.erasure import Erasure
 from recon.model.offsets import Span
+from recon.model.positions import is_kafka
 from recon.model.proof import Proofs, SinkProof
 from recon.observer import Look
 from recon.project import Pipeline, Sink
@@ -161,11 +161,9 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 8. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
     kafka = read("kafka", lambda: reader.kafka(known(slices) or {}, proofs))
-    #    The same holds for the Delta table that the query reads instead of Kafka.
+    #    The same holds for the Delta table or the folder that the query reads instead of Kafka.
     table = (
-        None
-        if pipeline.of_kafka
-        else read("kafka", lambda: reader.source_table(known(slices) or {}, known(delta) or {}))
+        None if pipeline.of_kafka else read("kafka", lambda: reader.source_log(known(slices) or {}, known(delta) or {}))
     )
 
     # 9. What a listener recorded of each micro-batch; nothing is compared with it.
@@ -192,7 +190,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
-        source_table=table,
+        source_log=table,
         observed=pipeline.is_observed,
         own_function=pipeline.write == "foreach_batch",
         source_columns=_source_columns(pipeline),
@@ -227,8 +225,8 @@ class Evidence:
             if witness in self._broken and witness in {"ledgers", *named}:
                 raise self._broken[witness]
         unseen = {witness: _unread(witness) for witness in _OPTIONAL if witness not in named}
-        if self.witnesses.source_table is not None and "kafka" not in named:
-            unseen["source_table"] = _unread("source_table")
+        if self.witnesses.source_log is not None and "kafka" not in named:
+            unseen["source_log"] = _unread("source_log")
         seen = replace(self.witnesses, sink=bound.sink, **unseen)  # type: ignore[arg-type]
         versions = check.commits_to_read(seen) if bound.sink is not None else ()
         if bound.sink is not None and versions:
@@ -266,8 +264,8 @@ class Evidence:
             value = getattr(self.witnesses, witness)
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
-        if isinstance(self.witnesses.source_table, Unavailable) and "kafka" in self._wanted:
-            yield self.witnesses.source_table
+        if isinstance(self.witnesses.source_log, Unavailable) and "kafka" in self._wanted:
+            yield self.witnesses.source_log
         if isinstance(self._looked, Unavailable):
             yield self._looked
         elif self._looked.waits:
@@ -563,8 +561,8 @@ class _Reader:
                     counted[sink.name] = Unavailable("quarantine", first_line(error))
         return counted
 
-    def source_table(self, slices: Slices, logs: Mapping[str, DeltaWitness]) -> SourceTable:
-        """The Delta table that the query reads, from where the entries of the slices begin."""
+    def source_log(self, slices: Slices, logs: Mapping[str, DeltaWitness]) -> SourceLog:
+        """The Delta table or the folder that the query reads, from where the entries of the slices begin."""
         read = (
             span
             for of_sink in slices.values()
@@ -574,7 +572,7 @@ class _Reader:
         # A commit without an entry is judged as the entry that it lacks.
         stamps = (commit.stamp for log in logs.values() for commit in log.commits.values() if commit.stamp is not None)
         written = (span for stamp in stamps for span in parse_offsets(stamp.offsets_text))
-        return self.sources.source_table({span for span in (*read, *written) if is_delta(span.topic)})
+        return self.sources.source_log({span for span in (*read, *written) if not is_kafka(span.topic)})
 
     def kafka(self, slices: Slices, proofs: Proofs) -> KafkaWitness:
         if not self.sources.pipeline.of_kafka:

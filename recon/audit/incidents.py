@@ -32,10 +32,10 @@ from recon.model import (
     Witnesses,
     known,
 )
-from recon.model.delta_offsets import is_delta
 from recon.model.incident import HARMS, Harm
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
+from recon.model.positions import is_kafka
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, kind_of, stays_open
 from recon.text import plural, some
 
@@ -290,7 +290,7 @@ def counts_of(
     for harm in HARMS:
         mine = [item for item in items if item.harm == harm]
         if mine:
-            offsets = sum(r.end_offset - r.start_offset for r in ranges if r.harm == harm and not is_delta(r.topic))
+            offsets = sum(r.end_offset - r.start_offset for r in ranges if r.harm == harm and is_kafka(r.topic))
             certain = _certain(mine, [r for r in ranges if r.harm == harm])
             rows = _rows(mine, harm, offsets, certain, changes)
             yield HarmCount(harm=harm, offsets=offsets, rows=rows, certain=certain)

@@ -189,10 +189,10 @@ def _audits(rows: Iterable[Row]) -> list[_Audit]:
 
 def _seen(pipeline: Pipeline, results: Sequence[CheckResult], edited: bool) -> _Seen:
     sinks = [sink.name for sink in pipeline.sinks]
-    outcome, _ = summary.answer(results, sinks)
+    outcome, _ = summary.answer(results, sinks, reads=pipeline.source.kind)
     if edited and outcome == "complete":
         return _Seen("could not be proved", False)
-    return _Seen(outcome, any(summary.lacking(results, sink) for sink in sinks))
+    return _Seen(outcome, any(summary.lacking(results, sink, pipeline.source.kind) for sink in sinks))
 
 
 def _worst(seen: Iterable[_Seen]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from recon.lazy import np
 from recon.model import CheckResult, Code, LedgerSlice, RangeTable
-from recon.model.delta_offsets import beginning, is_delta, shown
 from recon.model.ledger import sortable
+from recon.model.positions import beginning, partition_name
 from recon.model.proof import SinkProof
 from recon.text import plural
 
@@ -38,10 +38,7 @@ def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice
         if begins:
             (topic, partition), offset = min(begins.items())
             more = f", and {plural(len(begins) - 1, 'more partition')}" if len(begins) > 1 else ""
-            began = f"{topic}-{partition} from offset {offset}"
-            if is_delta(topic):
-                began = f"{shown(topic)} {beginning(offset)}"
-            where = f" ({began}{more})"
+            where = f" ({partition_name(topic, partition)} {beginning(topic, offset)}{more})"
         of_sink = f" of sink {sink}" if len(ledgers) > 1 else ""
         parts.append(f"micro-batch {first}{where} to {heads[-1].batch_id}{of_sink}")
     if not parts and any(ledger.anchors for ledger in ledgers.values()):

@@ -12,7 +12,7 @@ from typing import TypeVar
 from recon.audit.session import AuditSession
 from recon.checks.engine.runner import Answers, Questions
 from recon.errors import EvidenceError
-from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows, source_table
+from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows, source_files, source_table
 from recon.evidence.kafka_admin import UnreachableError
 from recon.ledger import Ledger, quarantined
 from recon.ledger.erasures import ErasureTable
@@ -27,7 +27,7 @@ from recon.model import (
     QuarantinedRows,
     RowsWitness,
     SinkLog,
-    SourceTable,
+    SourceLog,
     Unavailable,
 )
 from recon.model.erasure import Erasure
@@ -83,13 +83,16 @@ class Sources:
 
     def checkpoint(self) -> CheckpointWitness:
         """The query's checkpoint."""
-        return checkpoint.read(self._storage(self.pipeline.checkpoint), tables=not self.pipeline.of_kafka)
+        return checkpoint.read(self._storage(self.pipeline.checkpoint), positions=not self.pipeline.of_kafka)
 
-    def source_table(self, ranges: Collection[OffsetSpan]) -> SourceTable:
-        """The Delta table that the query reads, by its log; `ranges` are what it read."""
+    def source_log(self, ranges: Collection[OffsetSpan]) -> SourceLog:
+        """What the query reads besides Kafka, by the log of it: a Delta table or files; `ranges` are what it read."""
         source = self.pipeline.source
+        if source.files is not None:
+            state, folder = self._storage(self.pipeline.checkpoint), self._storage(source.files)
+            return source_files.read(state, folder, ranges, source.listing)
         if source.delta is None:
-            raise EvidenceError(f"pipeline {self.pipeline.name} reads no Delta table")
+            raise EvidenceError(f"pipeline {self.pipeline.name} reads Kafka")
         table = self._located(self.project.table_location(source.delta))
         return source_table.read(table, ranges, source.passes)
 

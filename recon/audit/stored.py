@@ -114,7 +114,7 @@ def _facts(project: Project, pipeline: Pipeline, results: Sequence[CheckResult],
     if not mine:
         return None
     sinks = [sink.name for sink in pipeline.sinks]
-    outcome, because = summary.answer(mine, sinks, speaks_of="what the audit judged")
+    outcome, because = summary.answer(mine, sinks, speaks_of="what the audit judged", reads=pipeline.source.kind)
     not_stored = Unavailable("", "not stored")
     witnesses = Witnesses(
         pipeline=pipeline.name,

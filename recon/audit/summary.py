@@ -30,9 +30,9 @@ from recon.model import (
     Witnesses,
     known,
 )
-from recon.model.delta_offsets import is_delta
 from recon.model.incident import HARMS
 from recon.model.ledger import sortable
+from recon.model.positions import SourceKind, is_kafka
 from recon.model.proof import Proofs
 from recon.project import Pipeline, Project, Sink
 
@@ -50,7 +50,11 @@ PROOF = (
 )
 
 # Of a query that reads a Delta table, only its log shows which commits gave rows again, or none.
-_OF_TABLE = (*PROOF, ("source_table",))
+# What "complete" rests on besides, where the query reads no Kafka; and what it then speaks of.
+_OF_SOURCE: Mapping[SourceKind, tuple[str, str]] = {
+    "a Delta table": ("source_table", "version"),
+    "a folder of files": ("source_files", "file"),
+}
 _UNSEEN = "a row that is lost while another is doubled in the same micro-batch does not show"
 _NO_PROOFS = Proofs()
 _POINTS = 200
@@ -73,15 +77,15 @@ def answer(
     proofs: Proofs = _NO_PROOFS,
     speaks_of: str = "",
     *,
-    of_kafka: bool = True,
+    reads: SourceKind = "Kafka",
 ) -> tuple[Answer, str]:
     """A pipeline's answer and the sentence behind it, from its evidence checks alone, without those of `RUNNING`.
 
     A refutation makes it "not complete", whatever severity the check was given, and so does one of an earlier audit
     that is still open; the sentence is of the worst, that is first of records which nobody can read any more.
     "complete" needs every check of `PROOF` to have passed for every sink; anything less could not be proved.
-    `speaks_of` names the micro-batches that "complete" speaks of. Where the query reads a Delta table (not `of_kafka`),
-    `source_table` is needed, too.
+    `speaks_of` names the micro-batches that "complete" speaks of. Where the query `reads` a Delta table or files, the
+    check of that source is needed, too.
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     judged = {(r.sink, r.check) for r in evidence}
@@ -103,7 +107,7 @@ def answer(
         if result.status == "fail":
             return "not complete", f"{result.name}: {result.message}"
     for sink in sinks:
-        missing = lacking(evidence, sink, of_kafka=of_kafka)
+        missing = lacking(evidence, sink, reads)
         if missing:
             return "could not be proved", f"{', '.join(missing)} did not run for sink {sink}"
     for result in evidence:
@@ -111,14 +115,15 @@ def answer(
             return "could not be proved", f"{result.name}: {result.message}"
     for finding in waiting:
         return "could not be proved", f"{finding.code}: {finding.message}"
-    read = "offset" if of_kafka else "version"
+    read = _OF_SOURCE[reads][1] if reads in _OF_SOURCE else "offset"
     return "complete", f"Every {read} of {speaks_of or 'what the stream has read so far'} is accounted for"
 
 
-def lacking(results: Iterable[CheckResult], sink: str, *, of_kafka: bool = True) -> list[str]:
+def lacking(results: Iterable[CheckResult], sink: str, reads: SourceKind = "Kafka") -> list[str]:
     """The checks of `PROOF` that did not run for a sink."""
     ran = {result.check for result in results if result.sink == sink}
-    return [" or ".join(named) for named in (PROOF if of_kafka else _OF_TABLE) if ran.isdisjoint(named)]
+    needed = (*PROOF, (_OF_SOURCE[reads][0],)) if reads in _OF_SOURCE else PROOF
+    return [" or ".join(named) for named in needed if ran.isdisjoint(named)]
 
 
 def pipeline_facts(
@@ -129,7 +134,7 @@ def pipeline_facts(
     slices, proofs = known(witnesses.ledgers) or {}, witnesses.proofs
     speaks_of = scope.speaks_of(proofs.of_sink, slices)
     names = [sink.name for sink in pipeline.sinks]
-    outcome, because = answer(of_pipeline, names, proofs, speaks_of, of_kafka=pipeline.of_kafka)
+    outcome, because = answer(of_pipeline, names, proofs, speaks_of, reads=pipeline.source.kind)
     if outcome == "complete" and pipeline.is_observed:
         because += _but_observed(witnesses)
     elif outcome == "complete" and not pipeline.of_kafka:
@@ -340,7 +345,7 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     low = np.searchsorted(ledger.ranges.entry, np.arange(len(ledger.heads) + 1))
     sums = np.concatenate(([0], np.cumsum(ledger.ranges.sizes)))
     widths = sums[low[1:]] - sums[low[:-1]]
-    of_table = any(is_delta(name) for _, name, _ in ledger.ranges.topics)
+    of_table = any(not is_kafka(name) for _, name, _ in ledger.ranges.topics)
     heads = ledger.heads
     written = [i for i in judged if heads[i].status != "already_committed" and heads[i].is_micro_batch]
     size = max(1, -(-len(written) // _POINTS))

@@ -21,12 +21,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from typing_extensions import override
 
 from recon.model import Verdict, Witnesses
 from recon.model.offsets import Spans
+from recon.model.positions import SourceKind
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
     from recon.project import CheckConfig
 
-
-SourceKind = Literal["Kafka", "a Delta table"]
 
 _SET_BY_FIT = "recon_set_by_fit"
 

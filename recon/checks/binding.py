@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recon.checks.base import Check, EvidenceCheck, SourceKind
+from recon.checks.base import Check, EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.data.sql import SqlTest
 from recon.checks.registry import build_all, check_class, known, line_of, refuse_thresholds
 from recon.errors import ConfigError
+from recon.model.positions import SourceKind
 from recon.project import CheckSpec, Pipeline, Project, Sink
 from recon.project.sql_tests import MODEL, SqlTests
 from recon.text import did_you_mean
@@ -21,7 +22,11 @@ from recon.text import did_you_mean
 # Bound for every sink whether listed or not, because every other evidence check trusts the ledger.
 FOUNDATION = "ledger_integrity"
 # By what a pipeline reads: the check that says how far it lags.
-_LAG_OF: Mapping[SourceKind, str] = {"Kafka": "kafka_end_offsets", "a Delta table": "source_table"}
+_LAG_OF: Mapping[SourceKind, str] = {
+    "Kafka": "kafka_end_offsets",
+    "a Delta table": "source_table",
+    "a folder of files": "source_files",
+}
 _LONGEST_NAME = 100
 _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 
@@ -193,7 +198,7 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
 
 def _require_source(test: _ListedTest, check: Check) -> None:
     """Raises where a check is about another kind of source than the pipeline's."""
-    reads: SourceKind = "Kafka" if test.pipeline.of_kafka else "a Delta table"
+    reads = test.pipeline.source.kind
     if isinstance(check, EvidenceCheck) and check.about not in (None, reads):
         raise ConfigError(
             f"{test.place}{line_of(test.spec)}: {check.test} is about streams that read {check.about}, and "

@@ -61,6 +61,7 @@ REGISTRY: dict[str, str] = {
     "offset_continuity": "recon.checks.evidence.offset_continuity:OffsetContinuity",
     "kafka_end_offsets": "recon.checks.evidence.kafka_end_offsets:KafkaEndOffsets",
     "source_table": "recon.checks.evidence.source_table:SourceTableVersions",
+    "source_files": "recon.checks.evidence.source_files:SourceFilesRead",
     "checkpoint_commits": "recon.checks.evidence.checkpoint_commits.check:CheckpointCommits",
     "sink_commits": "recon.checks.evidence.sink_commits:SinkCommits",
     "delta_history": "recon.checks.evidence.delta_history:DeltaHistory",

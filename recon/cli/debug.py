@@ -62,7 +62,9 @@ def _witnesses(probe: _Probe, project: Project) -> None:
         probe(f"checkpoint of {pipeline.name}", partial(_checkpoint, project, pipeline))
         for sink in pipeline.sinks:
             probe(f"table of {pipeline.name}.{sink.name}", partial(_table, project, pipeline, sink))
-        if pipeline.source.delta is not None:
+        if pipeline.source.files is not None:
+            probe(f"source of {pipeline.name}", partial(_source_files, project, pipeline))
+        elif pipeline.source.delta is not None:
             probe(f"source of {pipeline.name}", partial(_source_table, project, pipeline.source.delta))
         else:
             probe(f"Kafka for {pipeline.name}", partial(_kafka, project, pipeline))
@@ -100,7 +102,7 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
     from recon.storage import Storage
 
     where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
-    witness = checkpoint.read(where, tables=not pipeline.of_kafka)
+    witness = checkpoint.read(where, positions=not pipeline.of_kafka)
     last = "no micro-batch yet" if witness.last is None else f"last micro-batch {witness.last.batch_id}"
     return f"query_id {witness.query_id}, {last}"
 
@@ -149,6 +151,20 @@ def _source_table(project: Project, table: str) -> str:
     if latest is None:
         raise EvidenceError(f"there is no Delta table at {where}; correct the pipeline's source")
     return f"Delta table at version {latest}"
+
+
+def _source_files(project: Project, pipeline: Pipeline) -> str:
+    from recon.evidence import source_files
+    from recon.storage import Storage
+    from recon.text import plural
+
+    source = pipeline.source
+    state = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
+    folder = Storage(project.resolve(source.files or ""), project.storage_options)
+    found = source_files.read(state, folder, (), source.listing)
+    if not found.exists:
+        raise EvidenceError(f"there is no folder at {folder.uri}; correct the pipeline's source (files)")
+    return f"{plural(found.files, 'file')} read of {folder.uri}, {len(found.waiting):,} wait"
 
 
 def _kafka(project: Project, pipeline: Pipeline) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recon.cli.shared import OutputOption, Session, print_json, print_table
-from recon.model.delta_offsets import is_delta, partition_name, place
+from recon.model.positions import is_kafka, partition_name, place
 
 if TYPE_CHECKING:
     from recon.recovery.explain import Explanation
@@ -47,7 +47,7 @@ def _print(session: Session, explanation: Explanation) -> None:
     shown = [r for r in explanation.ranges if r.held != "held"] or list(explanation.ranges[:_MOST])
     if shown:
         typer.echo()
-        of_table = any(is_delta(r.span.topic) for r in shown)
+        of_table = any(not is_kafka(r.span.topic) for r in shown)
         rows = [(partition_name(r.span.topic, r.span.partition), *_places(r), r.held) for r in shown]
         print_table(("partition", "start", "end", "log_start", "log_end", "table" if of_table else "kafka"), rows)
     if len(shown) < len(explanation.ranges):
@@ -57,4 +57,4 @@ def _print(session: Session, explanation: Explanation) -> None:
 def _places(one: RangeHeld) -> Iterator[int | str | None]:
     """Start, end, log start and log end of a range; positions in a Delta table in words."""
     for offset in (one.span.start_offset, one.span.end_offset, one.log_start, one.log_end):
-        yield place(offset) if offset is not None and is_delta(one.span.topic) else offset
+        yield offset if offset is None or is_kafka(one.span.topic) else place(one.span.topic, offset)

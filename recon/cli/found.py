@@ -26,7 +26,6 @@ def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path,
         "pipeline": pipeline,
         "checkpoint": _place(found.checkpoint, folder),
         "target": _place(found.target, folder),
-        "topics": sorted(found.topics),
         "ledger": "recon",
         "query": found.query_id,
     }
@@ -35,7 +34,9 @@ def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path,
     return template.substitute(
         quoted | {"query": found.query_id},
         day=f"{datetime.now(UTC):%Y-%m-%d}",
-        kafka=_single_quoted(kafka),
+        kafka="" if found.files is not None else f"kafka:\n  bootstrap.servers: {_broker(kafka)}\n",
+        reads="".join(_reads(found, folder)),
+        lag="kafka_end_offsets" if found.files is None else "source_files",
         write="recon" if not found.observed else "native" if found.native else "foreach_batch",
         why=_why(found),
         rows="".join(_rows(found)),
@@ -43,6 +44,23 @@ def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path,
         source="".join(_source(found)),
         columns="".join(_columns(found)),
     )
+
+
+def _broker(kafka: str) -> str:
+    return f"\"{{{{ env_var('KAFKA_BOOTSTRAP', {_single_quoted(kafka)}) }}}}\""
+
+
+def _reads(found: FoundStream, folder: Path) -> Iterator[str]:
+    if found.files is None:
+        yield f"      topics: {json.dumps(sorted(found.topics), ensure_ascii=False)}\n"
+        yield "      # The stream's kafka.isolation.level; the checkpoint does not say it: this is Spark's default.\n"
+        yield "      isolation_level: read_uncommitted\n"
+        return
+    place = json.dumps(_place(found.files, folder), ensure_ascii=False)
+    yield f"      files: {place}   # as the checkpoint's log of files shows\n"
+    yield f"      format: {found.format or 'parquet   # names of files do not say it'}\n"
+    yield "      # Options of the query that decide which files it reads, such as maxFileAge, stand in no checkpoint.\n"
+    yield "      # options: {maxFileAge: 7d}\n"
 
 
 def _why(found: FoundStream) -> str:
@@ -63,11 +81,12 @@ def _app(found: FoundStream) -> Iterator[str]:
 def _rows(found: FoundStream) -> Iterator[str]:
     if not found.observed:
         return
+    read = "offsets" if found.files is None else "its files"
     if found.as_many:
-        yield "    # Each micro-batch that was looked at has as many rows as offsets: the query filters none.\n"
+        yield f"    # Each micro-batch that was looked at has as many rows as {read}: the query filters none.\n"
         yield "    rows: {filters: false}\n"
     else:
-        yield "    # Say whether the query drops records: without it fewer rows than offsets cannot be proved.\n"
+        yield f"    # Say whether the query drops records: without it fewer rows than {read} cannot be proved.\n"
         yield "    # rows: {filters: false}\n"
 
 
@@ -77,7 +96,7 @@ def _source(found: FoundStream) -> Iterator[str]:
         topic = f"topic: {json.dumps(names.topic)}, " if names.topic is not None else ""
         columns = f"partition: {json.dumps(names.partition)}, offset: {json.dumps(names.offset)}"
         yield f"        source_columns: {{{topic}{columns}}}   # as the newest rows show\n"
-    elif found.observed:
+    elif found.observed and found.files is None:
         yield "        # Rows do not say which record they were made of: keep Kafka's partition and offset in columns\n"
         yield "        # of the table, and name them here, to see which offsets have a row.\n"
         yield "        # source_columns: {partition: kafka_partition, offset: kafka_offset}\n"
@@ -105,9 +124,11 @@ def _place(location: str, folder: Path) -> str:
 def said(found: FoundStream, kafka: str) -> Iterator[str]:
     """What was found, a line each."""
     whole = f"; the checkpoint has micro-batches {found.batches[0]} to {found.batches[1]}" if found.batches else ""
-    yield f"Query {found.query_id} reads {', '.join(sorted(found.topics))}{whole}."
+    reads = found.files if found.files is not None else ", ".join(sorted(found.topics))
+    yield f"Query {found.query_id} reads {reads}{whole}."
     yield f"It writes {short_path(Path(found.target)) if '://' not in found.target else found.target} ({_why(found)})."
-    yield from _kafka_said(found, kafka)
+    if found.files is None:
+        yield from _kafka_said(found, kafka)
 
 
 def _kafka_said(found: FoundStream, kafka: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from recon.cli.shared import (
     writing,
 )
 from recon.errors import ConfigError, LedgerError
-from recon.model.delta_offsets import offsets_in
+from recon.model.positions import offsets_in
 from recon.storage import write_private
 from recon.text import short_path
 

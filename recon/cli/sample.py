@@ -72,6 +72,7 @@ def sample(
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in drawn.outcomes().items()) or "nothing to choose"
     typer.echo(f"{plural(len(drawn.records), 'record')} of {plural(drawn.size, 'offset')}: {outcomes}.")
     if drawn.left_out:
-        typer.echo(f"Not sampled, as they read a Delta table, whose rows have no offsets: {', '.join(drawn.left_out)}")
+        others = ", ".join(drawn.left_out)
+        typer.echo(f"Not sampled, as they read no Kafka, and rows of other sources have no offsets: {others}")
     typer.echo(f"Seed {drawn.seed}, key {drawn.key}")
     typer.echo(f"Sample: {short_path(page)}")

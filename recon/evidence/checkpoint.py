@@ -18,6 +18,8 @@ Formats, from Spark's sources:
   none; `isStartingVersion` says that the file is one of the snapshot with which a new query begins. Where that began
   stands in no file (`DeltaSource.extractStartingState`): with the snapshot of the version in the first offset, or,
   where that offset has left the snapshot, of the version before. recon.model.delta_offsets makes offsets of them.
+- A source that is a folder of files (`FileStreamSourceOffset`): `{"logOffset":7}`, the newest entry of its log in
+  `sources/<i>`, -1 for none. recon.evidence.source_files reads that log.
 
 Spark keeps the last 100 or so micro-batches (`spark.sql.streaming.minBatchesToRetain`), so the oldest one
 left usually has no predecessor and therefore no known start.
@@ -34,9 +36,11 @@ from itertools import pairwise
 from typing import Any
 
 from recon.errors import EvidenceError
-from recon.model import CheckpointBatch, CheckpointFlaw, CheckpointWitness
-from recon.model.delta_offsets import FILES_AT_MOST, VERSIONS_AT_MOST, is_delta, offset_of, table_of, topic_of
+from recon.model import CheckpointBatch, CheckpointFlaw, CheckpointWitness, file_offsets
+from recon.model.delta_offsets import FILES_AT_MOST, VERSIONS_AT_MOST, is_delta, offset_of, topic_of
+from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import id_in
 from recon.model.wire.values import TwiceError, loads, whole
 from recon.storage import Storage
 
@@ -84,7 +88,7 @@ def query_id(storage: Storage) -> str:
     return value
 
 
-def read(storage: Storage, *, topics_are_kafka: bool = True, tables: bool = False) -> CheckpointWitness:
+def read(storage: Storage, *, topics_are_kafka: bool = True, positions: bool = False) -> CheckpointWitness:
     """Every micro-batch in the checkpoint, ascending.
 
     A range may end below its start: Spark plans it so for a topic that was re-created and is shorter now.
@@ -93,8 +97,9 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, tables: bool = Fals
         storage: the checkpoint's folder.
         topics_are_kafka: False gives micro-batches without ranges, for a query whose sources write offsets
             that only look like Kafka's topic → partition → offset.
-        tables: whether positions in Delta tables are offsets; without it such a source has no ranges. A query's first
-            micro-batch does not say where it begins in a table, which is then new in it.
+        positions: whether positions in Delta tables and in the logs of file sources are offsets; without it such a
+            source has no ranges. A query's first micro-batch does not say where it begins in a table, which is then
+            new in it.
 
     What is missing between other files, empty or named twice is in `flaws`.
 
@@ -108,7 +113,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, tables: bool = Fals
     plans: dict[int, _Planned] = {}
     for batch_id in sorted(_batch_ids(storage.names("offsets"))):
         try:
-            plan = _planned(storage, batch_id, kafka=topics_are_kafka, tables=tables)
+            plan = _planned(storage, batch_id, kafka=topics_are_kafka, positions=positions)
         except _TwiceError as error:
             flaws.append(CheckpointFlaw(batch_id, error.problem))
             continue
@@ -190,7 +195,7 @@ def _same_kinds(storage: Storage, plans: Mapping[int, _Planned]) -> None:
             )
 
 
-def read_batch(storage: Storage, batch_id: int, *, tables: bool = False) -> CheckpointBatch:
+def read_batch(storage: Storage, batch_id: int, *, positions: bool = False) -> CheckpointBatch:
     """One planned micro-batch with at most a few small reads and no listing, for use while it runs.
 
     `committed` is always False: inside foreachBatch the commit file cannot exist yet, so it is not read. `tables` is as
@@ -199,26 +204,26 @@ def read_batch(storage: Storage, batch_id: int, *, tables: bool = False) -> Chec
     Raises:
         EvidenceError: `offsets/<batch_id>` is missing, or a file needed here cannot be understood.
     """
-    plan = _planned(storage, batch_id, tables=tables)
+    plan = _planned(storage, batch_id, positions=positions)
     if plan is None:
         raise EvidenceError(
             f"checkpoint {storage.uri} has no offsets/{batch_id}: micro-batch {batch_id} was never planned "
             "there or its file was purged; check that this is the checkpointLocation of the running query"
         )
-    previous = _planned(storage, batch_id - 1, tables=tables) if batch_id > 0 else None
+    previous = _planned(storage, batch_id - 1, positions=positions) if batch_id > 0 else None
     index = _indexes(sorted(plan.sources, key=_source_order))
     return _batch(storage, plan, previous, partial(_initial_offsets, storage), index, committed=False)
 
 
-def planned_ends(storage: Storage, batch_id: int, *, tables: bool = False) -> Sequence[tuple[int, str, int, int]]:
+def planned_ends(storage: Storage, batch_id: int, *, positions: bool = False) -> Sequence[tuple[int, str, int, int]]:
     """Where a planned micro-batch ends: source, topic, partition and end offset, whether its start is known or not.
 
-    `tables` is as in `read`.
+    `positions` is as in `read`.
 
     Raises:
         EvidenceError: `offsets/<batch_id>` cannot be understood.
     """
-    plan = _planned(storage, batch_id, tables=tables)
+    plan = _planned(storage, batch_id, positions=positions)
     sources = {} if plan is None else plan.sources
     index = _indexes(sorted(sources, key=_source_order))
     return sorted(
@@ -249,7 +254,7 @@ def _batch(
         starts = previous.sources.get(source) if previous is not None else None
         first = starts is None and (plan.batch_id == 0 or previous is not None)  # its first micro-batch with an offset
         if first:
-            starts = {} if any(map(is_delta, ends)) else initial(source)
+            starts = _begins(ends) or initial(source)
         if starts is None:
             starts_known = False
             continue
@@ -259,8 +264,7 @@ def _batch(
                 if start is None:
                     new.append((index[source], topic, partition, end))
                 else:
-                    topic_id = table_of(topic) if is_delta(topic) else None
-                    ranges.append(OffsetSpan(topic, topic_id, partition, start, end, index[source]))
+                    ranges.append(OffsetSpan(topic, id_in(topic), partition, start, end, index[source]))
     ranges.sort(key=lambda r: (r.source, r.topic, r.partition))
     return CheckpointBatch(
         batch_id=plan.batch_id,
@@ -270,6 +274,11 @@ def _batch(
         new_partitions=tuple(sorted(new)),
         starts_known=starts_known,
     )
+
+
+def _begins(ends: _Offsets) -> _Offsets:
+    """Where a source that is not Kafka's begins, by topic; none of a table, which only the query's options tell."""
+    return {topic: {0: 0} if is_files(topic) else {} for topic in ends if is_files(topic) or is_delta(topic)}
 
 
 def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
@@ -299,7 +308,7 @@ def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
     return offsets
 
 
-def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, tables: bool = False) -> _Planned | None:
+def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, positions: bool = False) -> _Planned | None:
     """The plan of a micro-batch; None where there is no file of it."""
     name = f"offsets/{batch_id}"
     raw = storage.find(name)
@@ -326,9 +335,12 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, tables: boo
             sources[source] = None
             continue
         document = _json(storage, name, text, line=position + 3)
-        if tables and _is_of_delta(document):
+        if positions and _is_of_delta(document):
             offset = _delta_offset(storage, name, document, text)
             sources[source] = {topic_of(document["reservoirId"]): {0: offset}}
+        elif positions and _is_of_files(document):
+            # The number is that of an entry that was read; -1 is before the first.
+            sources[source] = {file_offsets.topic_of(query_id(storage)): {0: document["logOffset"] + 1}}
         else:
             sources[source] = _kafka_or_broken(storage, name, document) if kafka else None
         if sources[source] is None:
@@ -338,6 +350,13 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, tables: boo
 
 def _is_of_delta(document: Any) -> bool:
     return isinstance(document, dict) and isinstance(document.get("reservoirId"), str) and bool(document["reservoirId"])
+
+
+def _is_of_files(document: Any) -> bool:
+    if not isinstance(document, dict) or document.keys() != {"logOffset"}:
+        return False
+    number = document["logOffset"]
+    return type(number) is int and -1 <= number < _OFFSETS_END - 1
 
 
 def _delta_offset(storage: Storage, name: str, document: Mapping[str, Any], text: str) -> int:

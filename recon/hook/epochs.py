@@ -16,8 +16,9 @@ from recon.errors import NewEpochError, SinkError
 from recon.lazy import np
 from recon.ledger import Ledger, coverage
 from recon.model import LedgerEntry, ReconStamp, offsets_text
-from recon.model.delta_offsets import is_delta
+from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan, Spans
+from recon.model.positions import is_kafka
 from recon.project import Sink
 
 log = logging.getLogger("recon")
@@ -177,6 +178,7 @@ class Epochs:
     def _require_continuity(self, epoch: int, batch: Batch) -> None:
         """Requires that a new epoch starts where the ledger ends, unless the user accepts an overlap or a gap."""
         self._others = (epoch, self._coverage())
+        self._require_same_files(batch)
         overlaps, gaps = coverage.relation(self._others[1], batch.ranges)
         if self._sink.trim_replayed_offsets:
             overlaps = []
@@ -189,6 +191,18 @@ class Epochs:
     def _name(self) -> str:
         return f"pipeline {self._pipeline}, sink {self._sink.name}"
 
+    def _require_same_files(self, batch: Batch) -> None:
+        """A query with a log of files of its own takes up every file again: no offset says that it was read before."""
+        known = {topic for topic, _, _ in self._coverage() if is_files(topic)}
+        new = {span.topic for span in batch.ranges if is_files(span.topic)} - known
+        if known and new:
+            self._stop_or_warn(
+                f"{self._name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} begins a new epoch with "
+                "a log of files of its own, so that it reads every file in the folder again, also those that the query "
+                "before it had read; either restore the checkpoint of that query, or move the files that it had read "
+                "out of the folder, start a fresh checkpoint, and accept the rest with `on_new_epoch: warn`"
+            )
+
     def _refuse(self, batch: Batch, does: str, overlaps: Sequence[OffsetSpan], gaps: Sequence[OffsetSpan]) -> None:
         """Raises NewEpochError, or logs what the user accepts: an overlap once, not with every micro-batch."""
         faults = []
@@ -196,7 +210,7 @@ class Epochs:
             faults.append(f"overlap what the ledger already holds ({coverage.described(overlaps)})")
         if gaps:
             faults.append(f"leave a gap to the ledger's end ({coverage.described(gaps)})")
-        of_table = any(is_delta(span.topic) for span in batch.ranges)
+        of_table = any(not is_kafka(span.topic) for span in batch.ranges)
         option, drop = "startingVersion" if of_table else "startingOffsets", ""
         if overlaps and not of_table:
             drop = " (or drop what is already there with `trim_replayed_offsets: true`)"
@@ -206,9 +220,12 @@ class Epochs:
             f"`recon offsets --pipeline {self._pipeline} --sink {self._sink.name}` prints, or accept it with "
             f"`on_new_epoch: warn`{drop}"
         )
+        self._stop_or_warn(message, always=bool(gaps))
+
+    def _stop_or_warn(self, message: str, *, always: bool = False) -> None:
         if self._sink.on_new_epoch == "stop":
             raise NewEpochError(message)
-        if gaps or not self._accepted:
+        if always or not self._accepted:
             log.warning("%s", message)
         self._accepted = True
 

@@ -42,6 +42,7 @@ def foreach_batch(
     kafka: Mapping[str, str] | None = None,
     isolation_level: str = "read_uncommitted",
     source_table: str | None = None,
+    source_files: str | None = None,
     write: Callable[..., Any] | None = None,
     confirm: Callable[..., Any] | None = None,
     read: Callable[..., Any] | None = None,
@@ -66,6 +67,7 @@ def foreach_batch(
         kafka: librdkafka settings, at least `bootstrap.servers`.
         isolation_level: the stream's `kafka.isolation.level`.
         source_table: the Delta table that the query reads instead of Kafka: its path, URI or name in the catalog.
+        source_files: the folder that the query reads files of instead of Kafka: its path or URI.
         write: the function of a sink of kind custom, called as `write(frame, batch)`.
         confirm: its function that returns what landed, called as `confirm(batch)`.
         read: its function that gives the sink's rows, called as `read(spark)`.
@@ -93,7 +95,15 @@ def foreach_batch(
             pipeline={
                 "name": pipeline,
                 "checkpoint": checkpoint,
-                "source": {"isolation_level": isolation_level} if source_table is None else {"delta": source_table},
+                "source": {
+                    key: value
+                    for key, value in (
+                        ("isolation_level", isolation_level if source_table is source_files is None else None),
+                        ("delta", source_table),
+                        ("files", source_files),
+                    )
+                    if value is not None
+                },
                 "sinks": [{"name": sink or pipeline, "target": target, **sink_options}],
             },
         )

@@ -12,8 +12,8 @@ from recon.evidence import checkpoint
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch
 from recon.model import CheckpointBatch
-from recon.model.delta_offsets import is_delta, table_of
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import SourceKind, id_in, is_kafka, kind_of
 from recon.spark.connect import connects, running_queries
 from recon.storage import Storage
 
@@ -28,7 +28,8 @@ def identify(
     pipeline: str,
     storage: Storage,
     broker: Broker,
-    beginning: int | None = None,
+    reads: SourceKind = "Kafka",
+    beginning: int = 0,
 ) -> Batch:
     """The micro-batch as the checkpoint planned it.
 
@@ -38,7 +39,8 @@ def identify(
         pipeline: the pipeline's name, for messages.
         storage: the checkpoint's folder.
         broker: gives topic ids, and log starts of new partitions.
-        beginning: where a new query begins with the Delta table that it reads, as an offset; None for Kafka.
+        reads: what the query reads, as recon.yml says.
+        beginning: where a new query begins with a Delta table, as an offset.
 
     Raises:
         ConfigError: the checkpoint belongs to another query than the one that runs.
@@ -51,11 +53,11 @@ def identify(
             f"pipeline {pipeline}: the running query is {running}, but checkpoint {storage.uri} belongs to query "
             f"{query_id}; set the pipeline's checkpoint to the checkpointLocation of this query"
         )
-    planned = checkpoint.read_batch(storage, batch_id, tables=beginning is not None)
-    if beginning is not None and planned.starts_known and not any(map(is_delta, _topics(planned))):
+    planned = checkpoint.read_batch(storage, batch_id, positions=reads != "Kafka")
+    if reads != "Kafka" and planned.starts_known and not any(kind_of(topic) == reads for topic in _topics(planned)):
         raise ConfigError(
-            f"pipeline {pipeline}: recon.yml says that the query reads a Delta table (source: delta), and micro-batch "
-            f"{batch_id} in checkpoint {storage.uri} has no position in one; correct the pipeline's source"
+            f"pipeline {pipeline}: recon.yml says that the query reads {reads}, and micro-batch {batch_id} in "
+            f"checkpoint {storage.uri} has no position in one; correct the pipeline's source"
         )
     if not planned.starts_known:
         raise EvidenceError(
@@ -67,7 +69,7 @@ def identify(
         query_id=query_id,
         run_id=run_id,
         batch_id=batch_id,
-        ranges=_ranges(planned, broker, beginning or 0),
+        ranges=_ranges(planned, broker, beginning),
         new_partitions=frozenset((source, topic, p) for source, topic, p, _ in planned.new_partitions),
         planned_at=planned.planned_at,
     )
@@ -79,8 +81,8 @@ def _topics(planned: CheckpointBatch) -> list[str]:
 
 def _ranges(planned: CheckpointBatch, broker: Broker, beginning: int) -> tuple[OffsetSpan, ...]:
     topics = _topics(planned)
-    ids = dict(broker.topic_ids([topic for topic in topics if not is_delta(topic)]))
-    ids |= {topic: table_of(topic) for topic in topics if is_delta(topic)}
+    ids = dict(broker.topic_ids([topic for topic in topics if is_kafka(topic)]))
+    ids |= {topic: id_ for topic in topics if (id_ := id_in(topic)) is not None}
     # A topic that was re-created and is shorter now moves the position back: nothing was read.
     ranges = [
         span._replace(
@@ -92,8 +94,8 @@ def _ranges(planned: CheckpointBatch, broker: Broker, beginning: int) -> tuple[O
         # The checkpoint does not have the offset at which Spark began to read a new partition: it is the log start.
         # Where that is unknown it is taken as 0, so that offsets that no row carries are reported as missing.
         new = [(topic, partition) for _, topic, partition, _ in planned.new_partitions]
-        starts = dict(broker.log_starts([place for place in new if not is_delta(place[0])]))
-        starts |= {place: beginning for place in new if is_delta(place[0])}
+        starts = dict(broker.log_starts([place for place in new if is_kafka(place[0])]))
+        starts |= {place: beginning for place in new if not is_kafka(place[0])}
         for source, topic, partition, end in planned.new_partitions:
             start = min(starts.get((topic, partition), 0), end)
             ranges.append(OffsetSpan(topic, ids.get(topic), partition, start, end, source))

@@ -51,8 +51,8 @@ def source_options(project: Project, pipeline: Pipeline, options: Mapping[str, A
     source = pipeline.source
     if not pipeline.of_kafka:
         raise ConfigError(
-            f"pipeline {pipeline.name} reads the Delta table {source.delta} (source: delta) and no topic: open its "
-            'stream with spark.readStream.format("delta")'
+            f"pipeline {pipeline.name} reads {source.named} and no topic: open its stream with "
+            f'spark.readStream.format("{source.format if source.delta is None else "delta"}")'
         )
     settings = {
         **kafka_options(project.kafka),

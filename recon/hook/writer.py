@@ -30,8 +30,8 @@ from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
-from recon.model.delta_offsets import is_delta
 from recon.model.ledger import named
+from recon.model.positions import is_kafka
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
 from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
@@ -233,13 +233,14 @@ class ForeachBatch(Sent):
             pipeline=self.pipeline.name,
             storage=self._checkpoint,
             broker=self._broker,
-            beginning=None if self.pipeline.of_kafka else self.pipeline.source.beginning,
+            reads=self.pipeline.source.kind,
+            beginning=self.pipeline.source.beginning,
         )
         # Entries of another query of this sink, or of a release: a driver that was replaced must not write on.
         if opened.ledger.others(self.pipeline.name, self.sink.name):
             self._opened = None
             opened = self._open(rows.frame.sparkSession)
-        partitions = {(span.topic, span.partition) for span in identified.ranges if not is_delta(span.topic)}
+        partitions = {(span.topic, span.partition) for span in identified.ranges if is_kafka(span.topic)}
         if not self._broker.was_asked:
             self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
         if opened.newest_native is None:

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recon.lazy import np
-from recon.model import RangeTable
-from recon.model.delta_offsets import described as in_words
-from recon.model.delta_offsets import is_delta, shown
+from recon.model import RangeTable, positions
 from recon.model.ledger import sortable
 from recon.model.offsets import OffsetSpan, Spans
 from recon.text import plural
@@ -116,7 +114,7 @@ def remainder(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[
 def described(spans: Sequence[OffsetSpan]) -> str:
     """A few ranges for a sentence: `orders-0 [0, 500) and 7 more partitions`."""
     first = spans[0]
-    if is_delta(first.topic):
-        return f"{shown(first.topic)}, {in_words(*first.span)}"
-    text = f"{first.topic}-{first.partition} [{first.start_offset}, {first.end_offset})"
+    comma = "" if positions.is_kafka(first.topic) else ","
+    held = positions.described(first.topic, *first.span)
+    text = f"{positions.partition_name(first.topic, first.partition)}{comma} {held}"
     return text + (f" and {plural(len(spans) - 1, 'more partition')}" if len(spans) > 1 else "")

@@ -1,9 +1,10 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
-In reading order: `offsets` (range algebra), `delta_offsets` (positions in a Delta table as offsets), `ledger` (an
-entry), `fingerprint` (of its offsets), `integrity` (its hash chain), `evidence` and `progress` (what witnesses report),
-`incident`, `past` and `result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads
-formats that cross a process. Imports nothing of recon but `errors`, `text` and `lazy`.
+In reading order: `offsets` (range algebra), `delta_offsets`, `file_offsets` and `positions` (positions in Delta tables
+and in logs of file sources, as offsets), `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its hash
+chain), `evidence`, `source_table`, `source_files` and `progress` (what witnesses report), `incident`, `past` and
+`result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads formats that cross a
+process. Imports nothing of recon but `errors`, `text` and `lazy`.
 """
 
 from recon.model.evidence import (
@@ -23,7 +24,6 @@ from recon.model.evidence import (
     KnownTable,
     LiveFiles,
     LostWrite,
-    Passes,
     PreviousAudit,
     ProbeAnswer,
     QuarantinedRows,
@@ -33,8 +33,7 @@ from recon.model.evidence import (
     SinkChanges,
     SinkCommit,
     SinkLog,
-    SourceCommit,
-    SourceTable,
+    SourceLog,
     Unavailable,
     Unstamped,
     Witnesses,
@@ -74,6 +73,8 @@ from recon.model.result import (
     Verdict,
     plain,
 )
+from recon.model.source_files import FileFormat, FileListing, SourceFile, SourceFiles, TakenUp
+from recon.model.source_table import Passes, SourceCommit, SourceTable
 from recon.model.wire.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
 
 __all__ = [
@@ -101,6 +102,8 @@ __all__ = [
     "DeltaWitness",
     "EntryHead",
     "EntryStatus",
+    "FileFormat",
+    "FileListing",
     "Finding",
     "HarmCount",
     "HarmedRange",
@@ -137,9 +140,13 @@ __all__ = [
     "SinkFacts",
     "SinkLog",
     "SourceCommit",
+    "SourceFile",
+    "SourceFiles",
+    "SourceLog",
     "SourceOffsets",
     "SourceTable",
     "Status",
+    "TakenUp",
     "Unavailable",
     "Unstamped",
     "Verdict",

@@ -15,10 +15,7 @@ its commit. A new query first reads the table as it is, a snapshot: its files co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
-
-from recon.model.offsets import OffsetSpan
 
 # No topic of Kafka's has a colon in its name.
 PREFIX = "delta:"
@@ -60,15 +57,6 @@ def shown(topic: str) -> str:
     return f"Delta table {table_of(topic)[:8]}"
 
 
-def partition_name(topic: str, partition: int) -> str:
-    """A topic partition as Kafka's own tools write it; a Delta table has one alone.
-
-    >>> partition_name("orders", 3), partition_name("delta:0b9e7c1a-55d2-4a43-9a5e-1f0d2c3b4a59", 0)
-    ('orders-3', 'Delta table 0b9e7c1a')
-    """
-    return shown(topic) if is_delta(topic) else f"{topic}-{partition}"
-
-
 def offset_of(version: int, files: int, *, in_snapshot: bool = False) -> int:
     """The offset of a position."""
     return version * _VERSION + (_SNAPSHOT if in_snapshot else 0) + files
@@ -78,11 +66,6 @@ def position_of(offset: int) -> Position:
     """The position of an offset."""
     version, rest = divmod(offset, _VERSION)
     return Position(version, rest % _SNAPSHOT, rest >= _SNAPSHOT)
-
-
-def offsets_in(ranges: Iterable[OffsetSpan]) -> int:
-    """How many offsets of Kafka some ranges hold; those of a Delta table are positions, and count nothing."""
-    return sum(read.end_offset - read.start_offset for read in ranges if not is_delta(read.topic))
 
 
 def beginning(offset: int) -> str:
@@ -157,8 +140,6 @@ __all__ = [
     "described",
     "is_delta",
     "offset_of",
-    "offsets_in",
-    "partition_name",
     "place",
     "position_of",
     "shown",

@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from recon.model.delta_offsets import BEGINNING, position_of, topic_of
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.progress import ProgressWitness
 from recon.model.proof import Proofs
+from recon.model.source_files import SourceFiles
+from recon.model.source_table import SourceTable
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Unavailable:
 
 
 W = TypeVar("W")
+SourceLog = SourceTable | SourceFiles  # what a query reads besides Kafka, by the log of it
 
 
 def known(witness: W | Unavailable) -> W | None:
@@ -430,121 +432,6 @@ class DeltaWitness:
         return version > min(self.line, default=-1)
 
 
-Passes = Literal["", "skip", "changes", "deletes", "feed"]
-_COPIED = ("numCopiedRows", "num_copied_rows", "numTargetRowsCopied", "num_target_rows_copied")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceCommit:
-    """One version of a Delta table that a stream reads.
-
-    `files` has the rows of each data file that it added with dataChange=true, in the order of the commit, in which the
-    stream reads them; None for a file without statistics. `removes` is whether it removed data files so, `vectors`
-    whether a file that it added has a deletion vector.
-    """
-
-    version: int
-    timestamp: datetime
-    operation: str
-    files: tuple[int | None, ...]
-    removes: bool = False
-    vectors: bool = False
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def adds_new(self) -> bool:
-        """Whether its files may have rows that were in no version before."""
-        return not self.operation.upper().startswith(("DELETE", "RESTORE"))
-
-    @property
-    def is_restore(self) -> bool:
-        """Whether it put an older version in place of the newest."""
-        return self.operation.upper().startswith("RESTORE")
-
-    @property
-    def copied(self) -> int | None:
-        """The rows of its files that it copied as they were; None where its metrics do not say.
-
-        Spark and delta-rs name the metric otherwise. Of a file with a deletion vector all rows that are left were there
-        before.
-        """
-        texts = [str(self.metrics[name]) for name in _COPIED if self.metrics.get(name) is not None]
-        if not texts and self.operation.upper().startswith(("WRITE", "CREATE", "REPLACE", "STREAMING UPDATE")):
-            return 0
-        return int(texts[0]) if texts and texts[0].isdecimal() and not self.vectors else None
-
-    @property
-    def rows(self) -> int | None:
-        """The rows of its new files."""
-        return None if None in self.files else sum(rows for rows in self.files if rows is not None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceTable:
-    """The Delta table that a stream reads, as its log is now, `read_at` (UTC, after the ledger).
-
-    `first_retained` is the oldest version whose commit the log still has, `last` the newest. `commits` are those that
-    the stream read in the period, and later ones. `snapshots` has, by version, the rows of each data file of the table
-    at that version, in the order in which a new query reads them; or why they cannot be told. `passes` is what
-    recon.yml says that the query does with commits that remove files: `skip` them (skipChangeCommits), read their new
-    files (`changes`: ignoreChanges), pass over such as only delete (`deletes`: ignoreDeletes), or read the change data
-    `feed`, whose files the commits then have; "" where it says nothing, and Spark then stops the query.
-    """
-
-    location: str
-    exists: bool
-    read_at: datetime
-    table_id: str | None = None
-    first_retained: int | None = None
-    last: int | None = None
-    commits: Mapping[int, SourceCommit] = field(default_factory=dict)
-    snapshots: Mapping[int, Sequence[int | None] | str] = field(default_factory=dict)
-    passes: Passes = ""
-
-    @property
-    def topic(self) -> str:
-        """Its name as a topic; "" where its id is not known."""
-        return "" if self.table_id is None else topic_of(self.table_id)
-
-    def records(self, start: int, end: int) -> int | str:
-        """How many rows a stream gets from one offset to another; or, in a clause, why that is not known."""
-        low, high = position_of(start), position_of(end)
-        if start >= end:
-            return 0
-        files: list[int | None] = []
-        first = low.version
-        if low.in_snapshot:
-            version = low.version if start != BEGINNING else high.version if high.in_snapshot else high.version - 1
-            snapshot = self.snapshots.get(version, f"what the table was at version {version} was not looked at")
-            if isinstance(snapshot, str):
-                return snapshot
-            files += snapshot[low.files : high.files if high.in_snapshot else None]
-            first = version + 1
-        for version in range(first, high.version + bool(high.files) if not high.in_snapshot else first):
-            commit = self.commits.get(version)
-            if commit is None:
-                return f"the log of {self.location} has no version {version} any more"
-            taken = self._taken(commit)
-            if isinstance(taken, str):
-                return taken
-            until = high.files if version == high.version else None
-            files += taken[low.files if version == low.version and not low.in_snapshot else 0 : until]
-        if None in files:
-            return f"a data file of {self.location} has no statistics with its number of rows"
-        return sum(rows for rows in files if rows is not None)
-
-    def _taken(self, commit: SourceCommit) -> Sequence[int | None] | str:
-        """The files of a commit that a stream reads."""
-        if not commit.removes or not commit.files or self.passes in ("changes", "feed"):
-            return commit.files
-        if self.passes == "skip":
-            return ()
-        return (
-            f"version {commit.version} of {self.location} ({commit.operation}) replaced data files, and whether the "
-            "query reads the new ones (ignoreChanges) or passes over them (skipChangeCommits) recon.yml does not say"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class CommitRows:
     """The rows of the data files that one commit added to a Delta table, whatever became of them since.
@@ -709,7 +596,7 @@ class Witnesses:
     `observed` is whether the query writes without recon (`write: native` or `foreach_batch`); `source_columns` then
     names the user's columns with the source of each row, "" where there are none. `own_function` is whether a
     function of the user's own writes (`write: foreach_batch`).
-    `source_table` is the Delta table that the query reads, None for a query that reads Kafka.
+    `source_log` is the Delta table or the folder that the query reads, None for a query that reads Kafka.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
@@ -737,7 +624,7 @@ class Witnesses:
     observed: bool = False
     own_function: bool = False
     source_columns: str = ""
-    source_table: SourceTable | Unavailable | None = None
+    source_log: SourceLog | Unavailable | None = None
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)

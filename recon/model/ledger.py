@@ -12,8 +12,8 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from recon.lazy import np
-from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import is_kafka
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -210,7 +210,7 @@ class RangeTable:
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
         """How many offsets each range holds; 0 of a Delta table, whose offsets are positions."""
-        of_kafka = np.array([not is_delta(name) for _, name, _ in self.topics] or [True], np.bool_)
+        of_kafka = np.array([is_kafka(name) for _, name, _ in self.topics] or [True], np.bool_)
         return np.where(of_kafka[self.topic], np.maximum(self.end - self.start, 0), 0)
 
     def of(self, entry: int) -> list[OffsetSpan]:

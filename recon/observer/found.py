@@ -7,14 +7,23 @@ for the source of rows only where the rows of a commit agree with the offsets th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from recon.errors import ConfigError, EvidenceError
-from recon.evidence import checkpoint, commit_rows, delta_log
+from recon.evidence import checkpoint, commit_rows, delta_log, source_files
 from recon.evidence.observed import attributed, is_of_plan, plans, ranges_of, written
-from recon.model import CheckpointBatch, CheckpointWitness, CommitRows, DeltaCommit, DeltaWitness
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    CommitRows,
+    DeltaCommit,
+    DeltaWitness,
+    FileFormat,
+    FileListing,
+)
+from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SourceNames
 from recon.storage import Storage
@@ -40,7 +49,9 @@ class FoundStream:
     Attributes:
         checkpoint: the checkpoint's folder or URI.
         query_id: the query's.
-        topics: the topics that it reads, with how far it has come in each partition.
+        topics: the topics that it reads, with how far it has come in each partition; none where it reads files.
+        files: the folder that it reads files of, a path or URI; None where it reads Kafka.
+        format: the format of these files, where their names say it.
         batches: the micro-batches that the checkpoint has whole: the first and the last one's number; None for none.
         target: the table's path or URI.
         native: whether Spark's own sink writes the table; False where its commits are of foreachBatch, or of recon.
@@ -66,6 +77,8 @@ class FoundStream:
     source_columns: SourceNames | None = None
     as_many: bool | None = None
     app_id: str | None = None
+    files: str | None = None
+    format: FileFormat | None = None
 
     @property
     def observed(self) -> bool:
@@ -82,11 +95,16 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
         options: of the object store.
 
     Raises:
-        ConfigError: the query reads no Kafka topic, or its table is not found or is none.
+        ConfigError: the query reads neither Kafka nor files, or its table is not found or is none.
         EvidenceError: the checkpoint, or the table's log, cannot be read.
     """
-    state = checkpoint.read(Storage(location, options))
-    topics = _topics(state)
+    at = Storage(location, options)
+    state = checkpoint.read(at)
+    source = _file_source(at)
+    files, format_ = (None, None) if source is None else source_files.found(at, source)
+    if files is not None:
+        state = checkpoint.read(at, positions=True)
+    topics = _topics(state) if files is None else {}
     where = target if target is not None else _table_of(state, location)
     storage = Storage(where, options)
     log = delta_log.read(storage)
@@ -117,9 +135,27 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
         columns=columns,
         keys=_keys(columns, where),
         source_columns=_source_columns(storage, columns, sorted(topics), looked),
-        as_many=_as_many(looked),
+        as_many=_as_many(looked, _rows_of_files(at, Storage(files, options), looked, format_) if files else None),
         app_id=app_id,
+        files=files,
+        format=format_,
     )
+
+
+def _file_source(at: Storage) -> int | None:
+    """The number of the one source of a query that reads files and nothing else; None for another query."""
+    last = checkpoint.read(at, positions=True).last
+    sources = [(span.source, span.topic) for span in last.ranges] if last is not None else []
+    return sources[0][0] if len(sources) == 1 and is_files(sources[0][1]) else None
+
+
+def _rows_of_files(
+    at: Storage, folder: Storage, looked: Sequence[tuple[DeltaCommit, CheckpointBatch]], format_: FileFormat | None
+) -> Callable[[OffsetSpan], int | str]:
+    """Tells how many rows the files of a range have."""
+    spans = [span for _, batch in looked for span in ranges_of(batch)]
+    source = source_files.read(at, folder, spans, FileListing(format=format_ or "parquet"))
+    return lambda span: source.records(*span.span)
 
 
 def _topics(state: CheckpointWitness) -> dict[str, dict[int, int]]:
@@ -134,8 +170,8 @@ def _topics(state: CheckpointWitness) -> dict[str, dict[int, int]]:
     if not ends:
         raise ConfigError(
             f"the query of checkpoint {state.location} has no offsets of Kafka in its newest micro-batch: name the "
-            "checkpoint of a query that reads Kafka, or, where it reads a Delta table, write recon.yml by hand "
-            "(source: {delta: …}), as the checkpoint does not say where the table is"
+            "checkpoint of a query that reads Kafka or files, or, where it reads a Delta table, write recon.yml by "
+            "hand (source: {delta: …}), as the checkpoint does not say where the table is"
         )
     topics: dict[str, dict[int, int]] = {}
     for topic, partition, end in sorted(ends):
@@ -231,7 +267,7 @@ def _source_columns(
         return next((column for column in there if columns[column] in types), None)
 
     partition, offset, topic = named("partition", _WHOLE), named("offset", _WHOLE), named("topic", ("string",))
-    if partition is None or offset is None or BATCH_ID in columns or (topic is None and len(topics) > 1):
+    if not topics or partition is None or offset is None or BATCH_ID in columns or (topic is None and len(topics) > 1):
         return None
     names = SourceNames(topic, partition, offset, "" if topic is not None else topics[0])
     for commit, batch in reversed(looked):
@@ -252,8 +288,14 @@ def _are_within(spans: Iterable[OffsetSpan], ranges: Iterable[OffsetSpan]) -> bo
     )
 
 
-def _as_many(looked: Sequence[tuple[DeltaCommit, CheckpointBatch]]) -> bool | None:
-    """Whether micro-batches that read something have as many rows as offsets."""
-    sizes = [(sum(span.span.size for span in ranges_of(batch)), commit.rows_taken) for commit, batch in looked]
+def _as_many(
+    looked: Sequence[tuple[DeltaCommit, CheckpointBatch]], rows_of: Callable[[OffsetSpan], int | str] | None
+) -> bool | None:
+    """Whether micro-batches that read something have as many rows as offsets; or as their files, by `rows_of`."""
+    in_source = rows_of or (lambda span: span.span.size)
+    counted = [([in_source(span) for span in ranges_of(batch)], commit.rows_taken) for commit, batch in looked]
+    sizes = [(sum(of for of in held if not isinstance(of, str)), rows) for held, rows in counted]
+    if any(isinstance(of, str) for held, _ in counted for of in held):
+        return None
     with_offsets = [(size, rows) for size, rows in sizes if size]
     return all(size == rows for size, rows in with_offsets) if with_offsets else None

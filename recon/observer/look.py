@@ -22,8 +22,8 @@ from recon.model import (
     ReconStamp,
     offsets_text,
 )
-from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import is_kafka
 from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
 from recon.project import Pipeline, Project, Sink
 from recon.storage import Storage
@@ -92,7 +92,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     if not any(commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()):
         return Look()
     at = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
-    state = checkpoint.read(at, tables=not pipeline.of_kafka)
+    state = checkpoint.read(at, positions=not pipeline.of_kafka)
     log = attributed(log, app_id, state)
     found, unseen = [], []
     planned = plans(state)
@@ -110,7 +110,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             if not ranges and commit.rows_taken != 0:
                 return Look(
                     waits=f"micro-batch {batch_id} of query {query_id} has no offsets in {state.location} that recon "
-                    "knows: it proves streams that read Kafka, or one Delta table that recon.yml names (source: delta)"
+                    "knows: it proves streams that read Kafka, or one Delta table or folder that recon.yml names "
+                    "(source: delta, or files)"
                 )
             found.append(_Observed(commit, batch, ranges))
         elif query_id == state.query_id:
@@ -164,7 +165,7 @@ def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: As
     """
     if "bootstrap.servers" not in conf:
         return list(found)
-    topics = sorted({span.topic for one in found for span in one.ranges if not is_delta(span.topic)})
+    topics = sorted({span.topic for one in found for span in one.ranges if is_kafka(span.topic)})
     ids: Mapping[str, str | None] = ask(conf, lambda: KafkaAdmin(conf).topic_ids(topics, _KAFKA_S)) if topics else {}
     return [
         replace(one, ranges=tuple(s._replace(topic_id=s.topic_id or ids.get(s.topic)) for s in one.ranges))
@@ -213,7 +214,7 @@ def _entries(
 
 def _kafka_state(found: Sequence[_Observed], after: int, conf: Mapping[str, str], ask: Ask) -> str | None:  # type: ignore[type-arg]
     """What the broker says of the logs after all of these were read; None where it does not say."""
-    partitions = {(span.topic, span.partition) for one in found for span in one.ranges if not is_delta(span.topic)}
+    partitions = {(span.topic, span.partition) for one in found for span in one.ranges if is_kafka(span.topic)}
     if "bootstrap.servers" not in conf or not partitions:
         return None
     asked_at = utc_now()

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from recon.checks.evidence.table_history import is_undone
 from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
-from recon.evidence import checkpoint, delta_log, source_table
+from recon.evidence import checkpoint, delta_log, source_files, source_table
 from recon.hook.epochs import RECENT, Batch, Epochs
 from recon.hook.repair import require_same_table
 from recon.ledger import Ledger, open_ledger
@@ -33,8 +33,9 @@ from recon.model import (
     known,
     offsets_text,
 )
-from recon.model.delta_offsets import is_delta, offset_of, table_of
+from recon.model.delta_offsets import offset_of
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import id_in, is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
 from recon.sinks import Landed, open_sink
@@ -143,7 +144,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
     ask_active(project)
     pipe, out = project.find_sink(pipeline, sink)
     witnesses = _Witnesses(project, pipe)
-    plan = checkpoint.read_batch(witnesses.storage, batch_id, tables=not pipe.of_kafka)
+    plan = checkpoint.read_batch(witnesses.storage, batch_id, positions=not pipe.of_kafka)
     if not plan.starts_known:
         raise EvidenceError(
             f"checkpoint {witnesses.storage.uri} no longer has the offsets where micro-batch {batch_id} begins; name a "
@@ -183,7 +184,7 @@ class _Witnesses:
             if not self.storage.names():
                 return None
             raise
-        return checkpoint.read(self.storage, tables=not self.pipeline.of_kafka)
+        return checkpoint.read(self.storage, positions=not self.pipeline.of_kafka)
 
     # -- one method for each `next` ------------------------------------------------------------------------------------
 
@@ -446,8 +447,8 @@ class _Witnesses:
         from recon.evidence import kafka
 
         if not self.pipeline.of_kafka:
-            return self._table()
-        topics = sorted({span.topic for span in spans if not is_delta(span.topic)})
+            return self._files(spans) if self.pipeline.source.files is not None else self._table()
+        topics = sorted({span.topic for span in spans if is_kafka(span.topic)})
         level = self.pipeline.source.isolation_level
         try:
             return kafka.read(self.project.kafka, topics, isolation_level=level)
@@ -473,6 +474,19 @@ class _Witnesses:
             bootstrap_servers="", isolation_level="", read_at=table.read_at, topics={table.topic: topic}
         )
 
+    def _files(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
+        """The log of the files that the query reads, as a topic with one partition."""
+        source = self.pipeline.source
+        folder = Storage(self.project.resolve(source.files or ""), self.project.storage_options)
+        try:
+            log = source_files.read(self.storage, folder, tuple(spans), source.listing)
+        except ReconError as error:
+            return Unavailable("kafka", str(error))
+        end = 0 if log.last is None else log.last + 1
+        partition = KafkaPartition(partition=0, log_start=0, log_end=end, high_watermark=end, last_stable=end)
+        topic = KafkaTopic(topic=log.topic, exists=True, topic_id=log.query_id, partitions={0: partition})
+        return KafkaWitness(bootstrap_servers="", isolation_level="", read_at=log.read_at, topics={log.topic: topic})
+
     def batch(self, query_id: str, plan: CheckpointBatch, witness: KafkaWitness | Unavailable) -> Batch:
         """The micro-batch in the form by which the hook identifies it."""
         topics: Mapping[str, KafkaTopic] = kafka.topics if (kafka := known(witness)) else {}
@@ -486,9 +500,9 @@ class _Witnesses:
         for source, topic, partition, end in plan.new_partitions:
             log = topics[topic].partitions.get(partition) if topic in topics else None
             start = min(log.log_start if log is not None else 0, end)
-            if is_delta(topic):
+            if not is_kafka(topic):
                 start = min(self.pipeline.source.beginning, end)
-            topic_id = table_of(topic) if is_delta(topic) else ids.get(topic)
+            topic_id = id_in(topic) or ids.get(topic)
             ranges.append(OffsetSpan(topic, topic_id, partition, start, end, source))
         return Batch(
             query_id=query_id,

@@ -46,7 +46,7 @@ def planned_offsets(project: Project, pipeline: Pipeline, ledger: str) -> Offset
             f"{lacking}, and there is no checkpoint at {storage.uri}; correct `ledger` or `checkpoint` in recon.yml, "
             'or begin with startingOffsets "earliest" or "latest"'
         )
-    witness = checkpoint.read(storage, tables=not pipeline.of_kafka)
+    witness = checkpoint.read(storage, positions=not pipeline.of_kafka)
     finished = next((batch for batch in reversed(witness.batches) if batch.committed), None)
     last = witness.last
     if last is None:
@@ -58,7 +58,7 @@ def planned_offsets(project: Project, pipeline: Pipeline, ledger: str) -> Offset
     offsets = (
         _begin(last)
         if finished is None and last.starts_known
-        else _end(storage, finished or last, tables=not pipeline.of_kafka)
+        else _end(storage, finished or last, positions=not pipeline.of_kafka)
     )
     _warn(witness, finished, last)
     _require_topics(pipeline, offsets)
@@ -68,9 +68,9 @@ def planned_offsets(project: Project, pipeline: Pipeline, ledger: str) -> Offset
 _Starts = Mapping[tuple[int, str], dict[str, int]]
 
 
-def _end(storage: Storage, batch: CheckpointBatch, *, tables: bool) -> _Starts:
+def _end(storage: Storage, batch: CheckpointBatch, *, positions: bool) -> _Starts:
     ends: dict[tuple[int, str], dict[str, int]] = {}
-    for source, topic, partition, end in checkpoint.planned_ends(storage, batch.batch_id, tables=tables):
+    for source, topic, partition, end in checkpoint.planned_ends(storage, batch.batch_id, positions=positions):
         ends.setdefault((source, topic), {})[str(partition)] = end
     return ends
 

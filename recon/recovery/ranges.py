@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recon.model import KafkaPartition, KafkaWitness, Unavailable, known
-from recon.model.delta_offsets import described, is_delta, place, position_of, shown
+from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import described, is_kafka, place, shown
 
 Held = Literal["held", "partly deleted", "deleted", "re-created", "beyond the end", "gone", "unknown"]
 
@@ -63,17 +64,20 @@ def unknown(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable) -> l
     return []
 
 
-def _of_table(one: RangeHeld) -> list[str]:
-    """The same of a Delta table that is read."""
-    name, versions = shown(one.span.topic), described(*one.span.span)
+def _of_source(one: RangeHeld) -> list[str]:
+    """The same of a Delta table or of a file source."""
+    topic = one.span.topic
+    name, versions = shown(topic), described(topic, *one.span.span)
     if one.held in ("deleted", "partly deleted") and one.log_start is not None:
-        begins = place(one.log_start)
+        begins = place(topic, one.log_start)
         return [f"the log of {name} begins at {begins}, and {versions} are to be read: Spark stops, or leaves them out"]
     if one.held == "re-created":
-        return [f"{name} has another id than the table that was read: it was made anew"]
+        return [f"{name} has another id than what was read: it was made anew"]
     if one.held == "beyond the end" and one.log_end is not None:
-        return [f"{name} ends before {place(one.log_end)}, and {versions} were read: an older copy is in its place"]
-    return [f"there is no Delta table at {name}: Spark stops"] if one.held == "gone" else []
+        return [
+            f"{name} ends before {place(topic, one.log_end)}, and {versions} were read: an older copy is in its place"
+        ]
+    return [f"{name} is not there: Spark stops"] if one.held == "gone" else []
 
 
 def losses(ranges: Sequence[RangeHeld]) -> list[str]:
@@ -81,8 +85,8 @@ def losses(ranges: Sequence[RangeHeld]) -> list[str]:
     sentences = []
     for one in ranges:
         span, where = one.span, f"{one.span.topic}-{one.span.partition}"
-        if is_delta(span.topic):
-            sentences += _of_table(one)
+        if not is_kafka(span.topic):
+            sentences += _of_source(one)
             continue
         then = "with failOnDataLoss Spark stops; without it Spark continues, and the rows are lost"
         if one.held in ("deleted", "partly deleted") and one.log_start is not None:

@@ -18,8 +18,8 @@ from recon.lazy import np
 from recon.ledger import coverage, open_ledger
 from recon.ledger.ledger import utc_now
 from recon.model import LedgerSlice
-from recon.model.delta_offsets import is_delta
 from recon.model.offsets import Spans
+from recon.model.positions import is_kafka
 from recon.model.sample import (
     Frame,
     LedgerHead,
@@ -51,7 +51,7 @@ def sample(
 ) -> Sample:
     """Random source records of a period, each with its path to the sinks of its pipeline.
 
-    Pipelines that read a Delta table have no offsets to choose from; they are named in `Sample.left_out`.
+    Pipelines that read a Delta table or files have no offsets to choose from; they are named in `Sample.left_out`.
 
     Args:
         project: where recon.yml is, or a `Project`.
@@ -90,12 +90,12 @@ def sample(
     }
     heads = tuple(_head(names, of_sink) for names, of_sink in sorted(slices.items()))
     covered = {pipe.name: _covered(pipe, slices) for pipe, _ in of_pipeline}
-    left_out = tuple(name for name, of_topics in covered.items() if any(is_delta(key[1]) for key in of_topics))
+    left_out = tuple(name for name, of_topics in covered.items() if any(not is_kafka(key[1]) for key in of_topics))
     population = tuple(frame for name, of_topics in covered.items() for frame in _frames(name, of_topics))
     if left_out and not population:
         raise ConfigError(
-            f"pipeline {', '.join(left_out)} read a Delta table in the period, whose rows have no offsets to choose "
-            "from; a sample needs a pipeline that reads Kafka"
+            f"pipeline {', '.join(left_out)} read no Kafka in the period, and rows of other sources have no offsets to "
+            "choose from; a sample needs a pipeline that reads Kafka"
         )
     if not population:
         raise ConfigError(
@@ -152,5 +152,5 @@ def _covered(pipe: Pipeline, slices: Mapping[Names, LedgerSlice]) -> Covered:
 
 
 def _frames(pipeline: str, covered: Covered) -> list[Frame]:
-    """The offsets of Kafka among them: those of a Delta table are positions in its log, not records."""
-    return frames_of(pipeline, {key: spans for key, spans in covered.items() if not is_delta(key[1])})
+    """The offsets of Kafka among them: those of other sources are positions in a log, not records."""
+    return frames_of(pipeline, {key: spans for key, spans in covered.items() if is_kafka(key[1])})

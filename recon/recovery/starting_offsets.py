@@ -14,8 +14,9 @@ from recon.hook.epochs import RECENT
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
-from recon.model.delta_offsets import is_delta, position_of
+from recon.model.delta_offsets import position_of
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
 from recon.sinks import BatchSink, open_sink
@@ -38,7 +39,7 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
 
     Raises:
         ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources, a Delta table
-            of which a version was read in part, or there is neither a ledger nor a checkpoint.
+            of which a version was read in part, a folder of files, or there is neither a ledger nor a checkpoint.
         EvidenceError: a sink's record or the checkpoint cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -65,6 +66,11 @@ def _dumped(pipeline: Pipeline, offsets: Offsets) -> str:
     """The answer as the option of Spark's source that it is for."""
     if pipeline.of_kafka:
         return json.dumps(offsets, separators=(",", ":"))
+    if pipeline.source.files is not None:
+        raise ConfigError(
+            f"pipeline {pipeline.name} reads {pipeline.source.named}, and no option of Spark's begins at a position: "
+            "let the query go on with its checkpoint; with a fresh one it reads every file that is in the folder"
+        )
     ends = [end for partitions in offsets.values() for end in partitions.values()]
     if max(ends) < 0:
         raise ConfigError(
@@ -118,7 +124,7 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
     for span in sorted(last):
         partitions = ends.setdefault(span.topic, {})
         partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
-    ids = {span.topic: span.topic_id for span in last if span.topic_id is not None and not is_delta(span.topic)}
+    ids = {span.topic: span.topic_id for span in last if span.topic_id is not None and is_kafka(span.topic)}
     return {**ends, **_begun_again(project, pipeline, ids)}
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
-from recon.model.delta_offsets import is_delta
 from recon.model.incident import HARMS, Incident
+from recon.model.positions import SourceKind, kind_of
 from recon.reports import books, pages, picture, runbook, sums
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
@@ -142,6 +142,13 @@ class _Item(NamedTuple):
     order: int
 
 
+# Where the query reads no Kafka, whose lag the pictures show: what says what waits.
+_WAITS: Mapping[SourceKind, str] = {
+    "a Delta table": "The query reads a Delta table: the check source_table says which of its versions wait.",
+    "a folder of files": "The query reads a folder of files: the check source_files says which of them wait.",
+}
+
+
 class _Pictures(NamedTuple):
     """The charts of one sink."""
 
@@ -153,7 +160,7 @@ class _Pictures(NamedTuple):
     lags: tuple[picture.Lag, ...]
     lag_total: int
     lag_unknown: int
-    of_table: bool
+    waits: str
 
 
 class _Shown(NamedTuple):
@@ -213,7 +220,7 @@ def _pictures(pipeline: PipelineFacts, sink: SinkFacts, until: datetime) -> _Pic
         lags=lags,
         lag_total=sum(known),
         lag_unknown=len(lags) - len(known),
-        of_table=any(is_delta(p.topic) for p in sink.partitions),
+        waits=next((_WAITS[kind] for p in sink.partitions if (kind := kind_of(p.topic)) in _WAITS), ""),
     )
 
 

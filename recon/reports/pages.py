@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.model import NextStep
-from recon.model.delta_offsets import partition_name
+from recon.model.positions import partition_name
 from recon.reports import sums, words
 from recon.text import plural
 

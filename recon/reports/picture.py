@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from recon.counts import sum_of
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
-from recon.model.delta_offsets import is_delta, partition_name
+from recon.model.positions import is_kafka, partition_name
 from recon.reports.words import number, offsets, when
 from recon.text import duration, plural
 
@@ -65,7 +65,7 @@ class Row(NamedTuple):
     def title(self) -> str:
         """The row in a sentence."""
         whole = "all " if self.worst == "covered" else ""
-        what = "" if is_delta(self.topic) else "offsets "
+        what = "offsets " if is_kafka(self.topic) else ""
         return f"{self.name}: {what}{offsets(*self.ends, self.topic)}, {whole}{self.worst}"
 
 
@@ -229,7 +229,7 @@ def _pauses(times: Sequence[datetime], until: datetime | None) -> list[tuple[dat
 
 def lags(sink: SinkFacts) -> tuple[Lag, ...]:
     """Lag per topic partition of Kafka, unknown first, then largest first."""
-    of_kafka = [p for p in sink.partitions if not is_delta(p.topic)]
+    of_kafka = [p for p in sink.partitions if is_kafka(p.topic)]
     top = max((p.lag or 0 for p in of_kafka), default=0)
     ordered = sorted(of_kafka, key=lambda p: (p.lag is not None, -(p.lag or 0), p.topic, p.partition))
     return tuple(
@@ -254,7 +254,7 @@ def _row(partition: PartitionFacts, cells: Sequence[CoverageCell]) -> Row:
         size = plural(cell.end_offset - cell.start_offset, "offset")
         held = offsets(cell.start_offset, cell.end_offset, partition.topic)
         title = (
-            f"{name}: {cell.state}, {held if is_delta(partition.topic) else f'{held}, {size}'}, "
+            f"{name}: {cell.state}, {f'{held}, {size}' if is_kafka(partition.topic) else held}, "
             f"{when(cell.from_time)} to {when(cell.to_time)}"
         )
         blocks.append(Block(round(min(x, 100 - width), 3), round(width, 3), cell.state, title))

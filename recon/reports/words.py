@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 from recon.model import Finding, HarmCount, HarmedRange
-from recon.model.delta_offsets import described, is_delta, partition_name
 from recon.model.incident import Harm
+from recon.model.positions import described, is_kafka, partition_name
 from recon.text import inert, plural
 
 
@@ -41,9 +41,9 @@ def duration(seconds: float) -> str:
 
 
 def offsets(start: int | None, end: int | None, topic: str | None = None) -> str:
-    """A half-open range of offsets, `[5, 9)`, or versions of a Delta table; an empty text when there is none."""
-    if start is not None and end is not None and topic is not None and is_delta(topic):
-        return described(start, end)
+    """A half-open range of offsets, `[5, 9)`, or versions, or log entries; an empty text when there is none."""
+    if start is not None and end is not None and topic is not None and not is_kafka(topic):
+        return described(topic, start, end)
     if start is None or end is None:
         return "" if start is None else f"from {start}"
     return f"[{start}, {end})"
@@ -64,8 +64,8 @@ def located(finding: Finding) -> str:
 
 
 def size(harmed: HarmedRange) -> str:
-    """How many offsets a range holds; none of a Delta table, whose offsets are positions."""
-    return "" if is_delta(harmed.topic) else number(harmed.end_offset - harmed.start_offset)
+    """How many offsets a range holds; none of another source than Kafka, whose offsets are positions."""
+    return number(harmed.end_offset - harmed.start_offset) if is_kafka(harmed.topic) else ""
 
 
 HARMS: dict[Harm, str] = {

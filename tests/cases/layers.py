@@ -19,7 +19,7 @@ from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project,
 from recon.project.model import Rows
 from tests.support import fault_cases
 
-CHECKS = ("ledger_integrity", "offset_continuity", "source_table", "checkpoint_commits", "delta_history", "source_rows")
+CHECKS = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_history", "source_rows")
 
 
 @dataclass
@@ -47,13 +47,23 @@ class Layers:
         return self.path / "checkpoint"
 
     @property
+    def source(self) -> Source:
+        return Source(delta="bronze", options=dict(self.options))
+
+    def read(self) -> DataFrame:
+        """The stream of what the query reads."""
+        reader = self.spark.readStream.format("delta").options(**self.options, **self.unsaid)
+        return reader.load(str(self.bronze))
+
+    @property
     def project(self) -> Project:
-        tests = tuple(CheckSpec(test=name) for name in CHECKS)
+        of_source = "source_table" if self.source.delta is not None else "source_files"
+        tests = tuple(CheckSpec(test=name) for name in (*CHECKS, of_source))
         pipeline = Pipeline(
             name="p",
             checkpoint="checkpoint",
             write=self.write,
-            source=Source(delta="bronze", options=dict(self.options)),
+            source=self.source,
             rows=Rows(**self.rows),
             sinks=(DeltaSink.model_validate({"name": "s", "target": "silver", "data_tests": tests, **self.sink}),),
         )
@@ -85,9 +95,8 @@ class Layers:
         transform: Callable[[DataFrame], DataFrame] = lambda frame: frame,
         **options: Any,
     ) -> None:
-        """Reads all of bronze with availableNow; raises what the stream raises."""
-        reader = self.spark.readStream.format("delta").options(**self.options, **self.unsaid)
-        frame = reader.load(str(self.bronze))
+        """Reads all that there is with availableNow; raises what the stream raises."""
+        frame = self.read()
         if self.write == "native":
             writer = transform(frame).writeStream.format("delta").option("path", str(self.silver))
         else:

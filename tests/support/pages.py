@@ -148,7 +148,8 @@ def projects(text: str) -> Iterator[str]:
         if "data_tests" in part:
             yield _whole(_of_sink(columns=[{"name": "status", **part}]))
             yield _whole(_of_pipeline(**part))
-            yield _whole(_of_pipeline(source={"delta": "lake/events"}, **part))
+            for source in ({"delta": "lake/events"}, {"files": "landing/events"}):
+                yield _whole(_of_pipeline(source=source, **part))
     elif "scd2" in part:
         yield _whole(_of_sink(kind="delta_merge", keys=["id"], **part))
     else:  # a part of the top: as it stands, since YAML reads `on` as a key otherwise than it is written

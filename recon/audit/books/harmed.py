@@ -12,8 +12,8 @@ from recon.audit.incidents import Item, grouped, ranges_of
 from recon.checks.evidence.coverage import Coverage, Stretch, TopicIncarnation
 from recon.lazy import np
 from recon.model import Code, HarmedRange, LedgerSlice
-from recon.model.delta_offsets import is_delta
 from recon.model.incident import Harm
+from recon.model.positions import is_kafka
 
 LOST: Sequence[Harm] = ("lost", "missing", "removed")
 TWICE: Sequence[Harm] = ("twice",)
@@ -49,8 +49,8 @@ class Harmed:
         """What findings of some harms name."""
         mine = [item for item in self.items if item.harm in harms and item.state != "repaired"]
         for group in grouped(mine) if self._judged else ():
-            of_table = any(is_delta(item.finding.topic or "") for item in group)
-            ranges = [one for one in ranges_of(group) if not is_delta(one.topic)]
+            of_table = any(not is_kafka(item.finding.topic or "") for item in group)
+            ranges = [one for one in ranges_of(group) if is_kafka(one.topic)]
             for one in ranges:
                 for entry, offsets in self._readers(one, again=one.harm in TWICE):
                     yield Named(entry, offsets, of_table)
@@ -69,7 +69,7 @@ class Harmed:
         yield from ((entry, "the entry was edited") for entry in self.ledger.broken if entry in self._judged)
 
     def _entries_of(self, item: Item) -> Iterator[int]:
-        ranges = [one for one in ranges_of([item]) if not is_delta(one.topic)]
+        ranges = [one for one in ranges_of([item]) if is_kafka(one.topic)]
         for one in ranges:
             yield from (entry for entry, _ in self._readers(one, again=False))
         entry = self._entry_of(item) if not ranges else None

@@ -20,6 +20,7 @@ from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.books import BookLine
 from recon.model.delta_offsets import is_delta, offset_of, table_of
+from recon.model.positions import is_kafka
 from recon.project import Pipeline, Sink
 
 _NOT_COUNTED = "the rows read were not counted"
@@ -276,5 +277,5 @@ class SinkBook:
         above = self.chain.sources[self.pipeline.name]
         if above:
             return tuple(f"{pipeline}.{sink}" for pipeline, sink in above)
-        topics = sorted({topic for _, topic, _ in self.ledger.ranges.topics if not is_delta(topic)})
+        topics = sorted({topic for _, topic, _ in self.ledger.ranges.topics if is_kafka(topic)})
         return tuple(topics) or self.pipeline.source.names

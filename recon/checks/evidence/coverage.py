@@ -16,10 +16,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
-from recon.model import Code, LedgerSlice, SourceTable, Unavailable, Witnesses, known, why_unknown
-from recon.model.delta_offsets import described, is_delta, offset_of, partition_name, place
+from recon.model import Code, LedgerSlice, SourceFiles, SourceLog, Unavailable, Witnesses, known, why_unknown
+from recon.model.delta_offsets import is_delta, offset_of
 from recon.model.ledger import sortable
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
+from recon.model.positions import contents, is_kafka, partition_name, place
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,22 +43,22 @@ class Key(NamedTuple):
         return partition_name(self.topic, self.partition)
 
     def offsets(self, start: int, end: int) -> str:
-        """A range in a sentence: of a Delta table, its versions.
+        """A range in a sentence: of a Delta table its versions, of a file source entries of its log.
 
         >>> Key(0, "orders", 0).offsets(3, 9), Key(0, "delta:0b9e7c1a", 0).offsets(3_000_000_000, 9_000_000_000)
         ('offsets [3, 9)', 'the rows of versions 3 to 8')
         """
-        return f"the rows of {described(start, end)}" if is_delta(self.topic) else f"offsets [{start}, {end})"
+        return contents(self.topic, start, end)
 
     def place(self, offset: int) -> str:
-        """An offset in a sentence: of a Delta table, its version."""
-        return place(offset) if is_delta(self.topic) else str(offset)
+        """An offset in a sentence: of a Delta table its version, of a file source an entry of its log."""
+        return place(self.topic, offset)
 
     def log_starts_at(self, log_start: int) -> str:
         """Where the log of the source begins, in a clause."""
-        if is_delta(self.topic):
-            return f"the log of the table now begins at {place(log_start)}"
-        return f"Kafka's log now starts at {log_start}"
+        if is_kafka(self.topic):
+            return f"Kafka's log now starts at {log_start}"
+        return f"the log of the source now begins at {self.place(log_start)}"
 
 
 class Stretch(NamedTuple):
@@ -455,8 +456,8 @@ def widths(slice_: LedgerSlice) -> list[int]:
 
 def log_start_of(witnesses: Witnesses, key: Key, topic_id: str | None) -> tuple[int | None, str]:
     """(log start of the topic partition the ledger speaks of, why it is not known)."""
-    if is_delta(key.topic):
-        return _log_start_of_table(witnesses.source_table, topic_id)
+    if not is_kafka(key.topic):
+        return _log_start_of(witnesses.source_log, key.topic)
     topics = known(witnesses.kafka)
     if topics is None:
         return None, f"whether Kafka still holds them is unknown ({why_unknown(witnesses.kafka)})"
@@ -470,15 +471,17 @@ def log_start_of(witnesses: Witnesses, key: Key, topic_id: str | None) -> tuple[
     return topic.partitions[key.partition].log_start, ""
 
 
-def _log_start_of_table(table: SourceTable | Unavailable | None, table_id: str | None) -> tuple[int | None, str]:
-    """The offset of the oldest version of which the log of the table that is read still has the commit."""
-    if table is None or isinstance(table, Unavailable):
-        return None, f"whether its log still has them is unknown ({why_unknown(table, 'it was not read')})"
-    if not table.exists or table.first_retained is None:
-        return None, f"there is no Delta table at {table.location} any more"
-    if None not in (table_id, table.table_id) and table_id != table.table_id:
-        return None, "the table was made anew since, so its log has them no longer"
-    return offset_of(table.first_retained, 0), ""
+def _log_start_of(source: SourceLog | Unavailable | None, topic: str) -> tuple[int | None, str]:
+    """The oldest offset that the log of what is read still has: of a table, that of the oldest version's commit."""
+    if source is None or isinstance(source, Unavailable):
+        return None, f"whether its log still has them is unknown ({why_unknown(source, 'it was not read')})"
+    if other := source.why_other(topic):
+        return None, other
+    if isinstance(source, SourceFiles):
+        return 0, ""  # Spark keeps the whole log
+    if source.first_retained is None:
+        return None, f"there is no Delta table at {source.location} any more"
+    return offset_of(source.first_retained, 0), ""
 
 
 def is_compacted(topic: str, witnesses: Witnesses) -> bool:
@@ -515,12 +518,13 @@ def missed(
         yield unknown, Span(start, end), why
         return
     cut = min(max(log_start, start), end)
-    if is_delta(key.topic):
+    if not is_kafka(key.topic):
         if cut > start:
             gone = f"{key.log_starts_at(log_start)}, so a stream cannot read them any more"
             yield Code.LOSS_RETENTION, Span(start, cut), gone
         if cut < end:
-            yield Code.GAP, Span(cut, end), "the log still has them: read exactly these versions once more"
+            what = "versions" if is_delta(key.topic) else "files"
+            yield Code.GAP, Span(cut, end), f"the log still has them: read exactly these {what} once more"
         return
     if cut > start:
         gone = f"{key.log_starts_at(log_start)}, so these records cannot be read any more"

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck, SourceKind
+from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
 from recon.model.offsets import Span
+from recon.model.positions import SourceKind
 from recon.text import plural, some
 
 

@@ -28,9 +28,9 @@ from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
-from recon.model import Code, EntryHead, SourceTable, Verdict, Witnesses
-from recon.model.delta_offsets import is_delta
+from recon.model import Code, EntryHead, Verdict, Witnesses, known
 from recon.model.offsets import Span, Spans
+from recon.model.positions import is_kafka
 from recon.text import plural, some
 
 TopicPartition = tuple[str, int]
@@ -117,7 +117,7 @@ def _judge_start(
     """A partition that appears while the query runs is read from its first offset."""
     first = incarnation.stretches[0]
     below = min(first.start, first.end)
-    if is_delta(key.topic):
+    if not is_kafka(key.topic):
         return  # a query begins with a table as it is, or with the version that it was told
     if below and covered.judged(first.first) and not anywhere:
         head = covered.slice.heads[first.first]
@@ -206,7 +206,7 @@ def _judge_hole(
     unread = [
         (code, span, step)
         for code, span, step in missing
-        if not (code is Code.GAP and (same or is_delta(key.topic)) and _without_records(key, span, witnesses))
+        if not (code is Code.GAP and (same or not is_kafka(key.topic)) and _without_records(key, span, witnesses))
     ]
     unknown = _unseen_in(covered, hole, witnesses) if unread else ""
     if unknown:
@@ -272,9 +272,9 @@ def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
 
 def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:
     """Whether a range has no record for the stream: in Kafka transaction markers, or aborted ones."""
-    if is_delta(key.topic):
-        table = witnesses.source_table
-        return isinstance(table, SourceTable) and table.topic == key.topic and table.records(*span) == 0
+    if not is_kafka(key.topic):
+        source = known(witnesses.source_log)
+        return source is not None and source.topic == key.topic and source.records(*span) == 0
     answer = witnesses.probes.get((key.topic, key.partition))
     wanted = Spans((span,))
     if answer is None or answer.truncated is not None or wanted.minus(answer.requested):

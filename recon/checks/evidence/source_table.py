@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck, SourceKind
+from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, coverage
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
-from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Unavailable, Verdict, Witnesses, why_unknown
+from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Verdict, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, Position, described, is_delta, offset_of, place, position_of
 from recon.model.offsets import Spans
+from recon.model.positions import SourceKind
 from recon.text import plural, some
 
 _CLOCKS_APART = timedelta(minutes=5)  # of the driver and of whoever wrote the table
@@ -74,8 +75,8 @@ class SourceTableVersions(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        table, ledger = witnesses.source_table, reading_of(witnesses)
-        if table is None or isinstance(table, Unavailable):
+        table, ledger = witnesses.source_log, reading_of(witnesses)
+        if not isinstance(table, SourceTable):
             return Verdict(unproved=why_unknown(table, f"pipeline {witnesses.pipeline} reads no Delta table"))
         if ledger is None:
             return no_entries(witnesses)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from recon.model.delta_offsets import is_delta
+from recon.model.positions import is_kafka
 from recon.project import KafkaSink, Pipeline, Project, Sink
 from recon.project.jdbc import parse_url
 from recon.project.sinks.jdbc import JdbcSink
@@ -45,10 +45,11 @@ def of_topic(kafka: Mapping[str, str], topic: str) -> Dataset | None:
 
 
 def of_source(project: Project, pipeline: Pipeline, topic: str) -> Dataset | None:
-    """What a topic of a pipeline stands for: Kafka's, or the table that it reads; None where that is not known."""
-    if not is_delta(topic):
+    """What a topic of a pipeline stands for: Kafka's, a table or a folder; None where that is not known."""
+    if is_kafka(topic):
         return of_topic(project.kafka, topic)
-    location = project.table_location(pipeline.source.delta or "")
+    source = pipeline.source
+    location = project.resolve(source.files) if source.files else project.table_location(source.delta or "")
     return None if project.why_unlocated(location) else of_files(location)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from recon.events.model import AuditFailed, AuditFinished, Event, MicroBatchFailed, MicroBatchWritten
 from recon.model import CheckResult, LedgerEntry, PipelineFacts
-from recon.model.delta_offsets import offsets_in
+from recon.model.positions import offsets_in
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,8 +105,8 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
         )
     if not pipeline.of_kafka:
         return (
-            f"{name} reads a Delta table (source: delta), and a repair reads Kafka's records again: read the versions "
-            "that the finding names once more with a query of your own, then accept the finding"
+            f"{name} reads {pipeline.source.named}, and a repair reads Kafka's records again: read what the finding "
+            "names once more with a query of your own, then accept the finding"
         )
     if why := ability(sink).refused:
         return f"{name} is of kind {sink.kind}: {why}"

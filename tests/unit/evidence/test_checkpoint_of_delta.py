@@ -36,7 +36,7 @@ def made(tmp_path: Path) -> Checkpoint:
 
 
 def ranges(made: Checkpoint, beginning: int = BEGINNING) -> list[list[tuple[int, int]]]:
-    witness = checkpoint.read(made.storage, tables=True)
+    witness = checkpoint.read(made.storage, positions=True)
     return [[span.span for span in ranges_of(batch, beginning)] for batch in witness.batches]
 
 
@@ -51,14 +51,14 @@ def test_a_query_begins_with_the_table_as_it_is(made: Checkpoint) -> None:
         [(offset_of(5, 0), offset_of(7, 4))],
         [(offset_of(7, 4), offset_of(8, 0))],
     ]
-    batch = checkpoint.read_batch(made.storage, 1, tables=True)
+    batch = checkpoint.read_batch(made.storage, 1, positions=True)
     assert batch.ranges == (OffsetSpan(TOPIC, "id-1", 0, 4_500_000_003, 5_000_000_000),)
-    assert checkpoint.planned_ends(made.storage, 2, tables=True) == [(0, TOPIC, 0, 7_000_000_004)]
+    assert checkpoint.planned_ends(made.storage, 2, positions=True) == [(0, TOPIC, 0, 7_000_000_004)]
 
 
 def test_where_a_query_begins_the_checkpoint_does_not_say(made: Checkpoint) -> None:
     made.planned(0, at(9))
-    (batch,) = checkpoint.read(made.storage, tables=True).batches
+    (batch,) = checkpoint.read(made.storage, positions=True).batches
     assert (batch.ranges, batch.new_partitions, batch.starts_known) == ((), ((0, TOPIC, 0, offset_of(9, 0)),), True)
     assert ranges(made, offset_of(3, 0)) == [[(offset_of(3, 0), offset_of(9, 0))]]
 
@@ -66,7 +66,7 @@ def test_where_a_query_begins_the_checkpoint_does_not_say(made: Checkpoint) -> N
 def test_beside_kafka(made: Checkpoint) -> None:
     made.initial({"orders": {"0": 5}}, source=1)
     made.planned(0, at(1), {"orders": {"0": 9}})
-    (batch,) = checkpoint.read(made.storage, tables=True).batches
+    (batch,) = checkpoint.read(made.storage, positions=True).batches
     assert ranges_of(batch) == (
         OffsetSpan("orders", None, 0, 5, 9, 1),
         OffsetSpan(TOPIC, "id-1", 0, BEGINNING, offset_of(1, 0), 0),
@@ -75,7 +75,7 @@ def test_beside_kafka(made: Checkpoint) -> None:
 
 def test_two_tables(made: Checkpoint) -> None:
     made.planned(0, at(1), at(2, table_id="id-2"))
-    (batch,) = checkpoint.read(made.storage, tables=True).batches
+    (batch,) = checkpoint.read(made.storage, positions=True).batches
     assert [span.topic for span in ranges_of(batch)] == [TOPIC, "delta:id-2"]
 
 
@@ -102,4 +102,4 @@ def test_a_table_that_nobody_named_gives_no_ranges(made: Checkpoint) -> None:
 def test_what_is_no_position(made: Checkpoint, position: Any) -> None:
     made.planned(0, position)
     with raises(EvidenceError):
-        checkpoint.read(made.storage, tables=True)
+        checkpoint.read(made.storage, positions=True)

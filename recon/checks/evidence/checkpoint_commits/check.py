@@ -34,6 +34,7 @@ from recon.model import (
 )
 from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import Spans
+from recon.model.positions import beginning
 from recon.text import plural, some
 
 _HOUR = Period(1, "hour")
@@ -269,7 +270,7 @@ class _Evaluation:
             where = ""
             if read is not None:
                 key = Key(read.source, read.topic, read.partition)
-                where = f" ({key} from {'' if is_delta(key.topic) else 'offset '}{key.place(read.start_offset)} on)"
+                where = f" ({key} {beginning(key.topic, read.start_offset)} on)"
             self.findings.add(
                 Code.UNWITNESSED,
                 f"query {first.query_id} ran micro-batches 0 to {first.batch_id - 1}{where} before the ledger's first "

@@ -197,7 +197,7 @@ class SourceRows(EvidenceCheck):
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         ledger = reading_of(witnesses)
-        if ledger is None or witnesses.source_table is not None:
+        if ledger is None or witnesses.source_log is not None:
             return {}
         counts = _account_of(ledger, witnesses)
         asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
@@ -226,7 +226,7 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
         seen.rewriting,
         seen.routed,
         seen.proofs,
-        seen.source_table,
+        seen.source_log,
     )
     known = ledger.derived.get(_ACCOUNT)
     if known is None or any(map(is_not, known[0], rest_on)):
@@ -376,11 +376,11 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
         if no_row_tells(witnesses):
-            records = "their source has" if witnesses.source_table is not None else records
+            records = "their source has" if witnesses.source_log is not None else records
             message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
             message += rewriting.said(counts, witnesses)
         filtered = rows_filtered(counts)
-        if filtered and witnesses.source_table is not None and witnesses.sink not in witnesses.routed:
+        if filtered and witnesses.source_log is not None and witnesses.sink not in witnesses.routed:
             message += f"; {plural(filtered, 'row')} filtered by the transform"
     verdict = _verdict(counts, findings, message, missing, explained)
     return (

@@ -1,4 +1,4 @@
-"""The count identity against a Delta table that is read: its log says how many rows each range of its versions has."""
+"""The count identity against a Delta table or a folder that is read: its log says how many rows each range has."""
 
 from __future__ import annotations
 
@@ -6,38 +6,35 @@ from collections.abc import Iterator, Sequence
 
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.row_accounting import Account
-from recon.model import Code, DeclaredRows, LedgerSlice, SourceTable, Unavailable, Witnesses, why_unknown
+from recon.model import Code, DeclaredRows, LedgerSlice, SourceLog, Unavailable, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, is_delta
 from recon.model.offsets import OffsetSpan
+from recon.model.positions import is_kafka
 from recon.text import plural
 
 
 def records_of(ledger: LedgerSlice, witnesses: Witnesses) -> Sequence[int | None] | None:
-    """How many rows each entry's ranges have in the Delta table that was read, None where its log does not say.
+    """How many rows each entry's ranges have in the table or folder that was read, None where its log does not say.
 
     None altogether for a query that reads Kafka, which counts no records.
     """
-    if witnesses.source_table is None:
+    if witnesses.source_log is None:
         return None
     counted: list[int | None] = []
     for entry in range(len(ledger.heads)):
-        rows = [rows_in(read, witnesses.source_table) for read in ledger.ranges.of(entry)]
+        rows = [rows_in(read, witnesses.source_log) for read in ledger.ranges.of(entry)]
         known = [count for count in rows if not isinstance(count, str)]
         counted.append(sum(known) if len(known) == len(rows) else None)
     return counted
 
 
-def rows_in(read: OffsetSpan, table: SourceTable | Unavailable | None) -> int | str:
-    """How many rows the log of a Delta table has in a range; or why they cannot be counted."""
-    if not is_delta(read.topic):
-        return f"recon.yml names a Delta table as the source, and it read topic {read.topic}"
-    if table is None or isinstance(table, Unavailable):
-        return f"the log of the table that was read could not be looked at: {why_unknown(table, 'it was not read')}"
-    if not table.exists:
-        return f"there is no Delta table at {table.location} any more"
-    if None not in (read.topic_id, table.table_id) and read.topic_id != table.table_id:
-        return f"{table.location} was made anew since (its id was {read.topic_id} and is {table.table_id})"
-    return table.records(*read.span)
+def rows_in(read: OffsetSpan, source: SourceLog | Unavailable | None) -> int | str:
+    """How many rows the log of a Delta table or of a file source has in a range; or why they cannot be counted."""
+    if is_kafka(read.topic):
+        return f"recon.yml names another source than Kafka, and it read topic {read.topic}"
+    if source is None or isinstance(source, Unavailable):
+        return f"the log of what was read could not be looked at: {why_unknown(source, 'it was not read')}"
+    return source.why_other(read.topic) or source.records(*read.span)
 
 
 def faults(
@@ -50,18 +47,16 @@ def faults(
     unknown: bool,
     declared: DeclaredRows,
 ) -> Iterator[tuple[Code, str]]:
-    """What is wrong with the numbers of a micro-batch, where the Delta table that was read says how many rows it has.
+    """What is wrong with the numbers of a micro-batch, where the log of what was read says how many rows it has.
 
     `ranges` are what it read, `accounted` the rows taken in, quarantined and filtered, `records` those of its source;
     `unknown` is whether the transform may have dropped rows that no entry tells of.
     """
     head = counts.covered.slice.heads[entry]
-    source = (
-        ", ".join(Key(read.source, read.topic, read.partition).offsets(*read.span) for read in ranges) or "no version"
-    )
+    source = ", ".join(Key(read.source, read.topic, read.partition).offsets(*read.span) for read in ranges) or "nothing"
     rows = f"{plural(records, 'row')} in {source}"
     began = ""
-    if any(read.start_offset == BEGINNING for read in ranges):
+    if any(is_delta(read.topic) and read.start_offset == BEGINNING for read in ranges):
         began = "; where recon.yml did not name the version that the query began with (startingVersion), accept this"
     read = None if head.is_uncounted or counts.operators.keeps_state(head) else head.rows_read
     if read is not None and read != records:

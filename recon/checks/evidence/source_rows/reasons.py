@@ -15,7 +15,7 @@ from recon.checks.evidence.source_rows.transactions import read_while_open
 from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
 from recon.checks.evidence.table_rows import compared
 from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
-from recon.model.delta_offsets import is_delta
+from recon.model.positions import is_kafka
 from recon.text import plural, some
 
 
@@ -46,9 +46,9 @@ def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = 
 def read_twice(counts: Account) -> str:
     """How many offsets two micro-batches read, in a sentence; "" for none."""
     overlaps = counts.overlaps
-    twice = sum(spans.size for key, spans in overlaps.items() if not is_delta(key.topic))
+    twice = sum(spans.size for key, spans in overlaps.items() if is_kafka(key.topic))
     parts = [f"{plural(twice, 'offset')}"] if twice else []
-    parts += [key.offsets(*hull) for key, spans in overlaps.items() if is_delta(key.topic) and (hull := spans.hull)]
+    parts += [key.offsets(*hull) for key, spans in overlaps.items() if not is_kafka(key.topic) and (hull := spans.hull)]
     return f"{', '.join(parts)} were read twice" if parts else ""
 
 

@@ -24,8 +24,8 @@ from recon.model import (
     Witnesses,
     known,
 )
-from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.positions import is_kafka
 from recon.text import plural
 
 _CONFIRMED = 200_000  # offsets whose records one audit counts though numbers of rows prove their micro-batches
@@ -75,7 +75,7 @@ def to_confirm(counts: Account, witnesses: Witnesses) -> list[int]:
     All of those in partitions where others have offsets without a record, and of the rest as many as a bounded reading
     of Kafka allows, in each audit others.
     """
-    if witnesses.source_table is not None:
+    if witnesses.source_log is not None:
         return sorted(set(counts.counted).difference(counts.open))  # its log is read already
     if not witnesses.observed:
         return []
@@ -110,7 +110,7 @@ def said(counts: Account, witnesses: Witnesses) -> str:
         for entry in to_confirm(counts, witnesses)
         if not any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
     ]
-    if witnesses.source_table is not None:
+    if witnesses.source_log is not None:
         return f"; the log of the table that was read has the rows of {plural(len(counted), 'micro-batch')}"
     return f"; the records of {plural(len(counted), 'micro-batch')} were counted in Kafka" if counted else ""
 
@@ -128,7 +128,7 @@ def judge(
             "the query makes several rows of one record, so that numbers of rows prove nothing"
             + (
                 ": keep Kafka's partition and offset in columns of the table, and name them with source_columns"
-                if witnesses.source_table is None
+                if witnesses.source_log is None
                 else ": write with recon's hook, which counts the rows that it was given"
             ),
         )
@@ -219,7 +219,7 @@ def _judge(
     uncommitted_too = (head.isolation_level or witnesses.isolation_level) == "read_uncommitted"
     records = committed + aborted if uncommitted_too else committed
     unknown = _unknown(head, counts, counted.dropped)
-    if witnesses.source_table is not None:
+    if witnesses.source_log is not None:
         for code, sentence in of_table.faults(
             counts, entry, _ranges(counts, entry), accounted, records, unknown=unknown, declared=witnesses.declared
         ):
@@ -267,8 +267,8 @@ def _ranges(counts: Account, entry: int) -> list[OffsetSpan]:
 
 def _held(read: OffsetSpan, witnesses: Witnesses) -> dict[str, int] | str:
     """How many offsets of a range have a committed record, an aborted one or none; or why they cannot be counted."""
-    if witnesses.source_table is not None or is_delta(read.topic):
-        rows = of_table.rows_in(read, witnesses.source_table)
+    if witnesses.source_log is not None or not is_kafka(read.topic):
+        rows = of_table.rows_in(read, witnesses.source_log)
         return rows if isinstance(rows, str) else {"committed": rows, "aborted": 0, "absent": 0}
     name = f"{read.topic}-{read.partition}"
     answer = witnesses.probes.get((read.topic, read.partition))

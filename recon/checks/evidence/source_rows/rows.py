@@ -178,7 +178,7 @@ def no_row_tells(witnesses: Witnesses) -> bool:
 
     Rows that Spark's own sink wrote without source columns do not, nor do those that were read from a Delta table.
     """
-    return witnesses.source_table is not None or (witnesses.observed and not witnesses.source_columns)
+    return witnesses.source_log is not None or (witnesses.observed and not witnesses.source_columns)
 
 
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:

@@ -35,7 +35,7 @@ def entry(batch_id: int = 0, *, rows: int = 10, **head: Any) -> Entry:
 
 def judged(source: SourceTable | Unavailable, *entries: Entry, **fields: Any) -> Verdict:
     log = delta(*(commit(n, one, rows_added=one.head["rows_written"]) for n, one in enumerate(entries)))
-    seen = witnesses(ledger(*entries), delta=log, source_table=source, **fields)
+    seen = witnesses(ledger(*entries), delta=log, source_log=source, **fields)
     check = SourceRows()
     assert check.questions(seen) == {}
     assert not check.wants_rows(seen)

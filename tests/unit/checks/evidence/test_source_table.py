@@ -49,7 +49,7 @@ def read(*ends: int) -> Sequence[Entry]:
 
 
 def judged(source: SourceTable | Unavailable | None, *ends: int, check: Any = CHECK, **fields: Any) -> Verdict:
-    return check.judge(witnesses(ledger(*read(*ends)), source_table=source, **fields))
+    return check.judge(witnesses(ledger(*read(*ends)), source_log=source, **fields))
 
 
 def codes(verdict: Verdict) -> list[Code]:
@@ -177,4 +177,4 @@ def test_a_commit_that_will_be_passed_over_does_not_wait() -> None:
 def test_without_the_log_nothing_is_proved() -> None:
     assert judged(Unavailable("source_table", "the store does not answer"), offset_of(1, 0)).unproved
     assert judged(None, offset_of(1, 0)).unproved
-    assert CHECK.judge(witnesses(None, source_table=table(commit(0, 3)))).unproved
+    assert CHECK.judge(witnesses(None, source_log=table(commit(0, 3)))).unproved

@@ -1,0 +1,350 @@
+"""The files that a stream reads of a folder: the log of Spark's file source in the checkpoint, and the folder itself.
+
+The log (`FileStreamSourceLog`) has a file `sources/<i>/<N>` for each entry: a line `v1`, then a line of JSON for each
+file, `{"path":"file:///landing/a.json","timestamp":1764000000000,"batchId":N}`, where the timestamp is the file's
+modification time. Every tenth is a `<N>.compact` with the files of all entries so far; older files may then be gone.
+Paths are URIs, percent-encoded. An entry without files is not written.
+
+Which files of the folder a stream takes up is as Spark lists it (`InMemoryFileIndex`): none whose name, or that of a
+folder above, begins with `_` or `.`; those of subfolders only where these are partitions (`date=2026-11-26`), or with
+recursiveFileLookup.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from itertools import takewhile
+from typing import IO, Any, NamedTuple
+from urllib.parse import unquote, urlparse
+
+from recon.errors import EvidenceError
+from recon.evidence import checkpoint
+from recon.lazy import pa
+from recon.model import FileFormat, FileListing, SourceFile, SourceFiles, TakenUp
+from recon.model.file_offsets import is_files
+from recon.model.offsets import OffsetSpan, Spans
+from recon.model.wire.values import loads, whole
+from recon.storage import Storage, StoredFile
+from recon.text import first_line
+
+_ENTRY = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Options with which a line of a file is not a row of it.
+_NOT_BY_LINES = ("multiline", "linesep", "wholetext", "encoding", "charset", "comment")
+_FORMATS: Mapping[str, FileFormat] = {
+    "parquet": "parquet",
+    "orc": "orc",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "csv": "csv",
+    "txt": "text",
+    "avro": "avro",
+    "xml": "xml",
+}
+_SPACES = "".join(map(chr, range(0x21)))  # as Java's trim has them
+_LISTINGS = 3
+_OPENED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_UNKNOWN_CODECS = (".zst", ".snappy", ".lz4", ".deflate", ".xz", ".br")
+
+
+def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listing: FileListing) -> SourceFiles:
+    """The log of a query's file source, with the rows of the files of some ranges, and what is in the folder.
+
+    Args:
+        state: the query's checkpoint.
+        folder: the folder that the query reads.
+        ranges: what micro-batches read of it, and perhaps of other sources.
+        listing: which files Spark takes up.
+
+    Raises:
+        EvidenceError: there is no checkpoint, a file of the log is torn or no JSON, or the folder cannot be listed.
+    """
+    read_at = datetime.now(UTC)
+    query_id = checkpoint.query_id(state)
+    mine = [span for span in ranges if is_files(span.topic)]
+    sources = sorted({span.source for span in mine}) or [0]
+    # The folder before the log: a file that is taken up meanwhile is in the log, and does not look unread.
+    stored = folder.stored()
+    logged = _log(state, f"sources/{sources[0]}")
+    last = max(logged, default=None)
+    in_log = Spans.of([(number, number + 1) for number in logged])
+    wanted = Spans.of([span.span for span in mine]).intersect(in_log)
+    first = wanted.hull.start if wanted.hull is not None else last or 0
+    archived = listing.options.get("sourcearchivedir")
+    archive = None if archived is None else Storage(archived, folder.options)
+    root = _place(folder.uri if folder.local is None else str(folder.local))
+    seen = _Seen(folder, root, stored, listing, archive)
+    files = [
+        _Logged(number, seen.below(path), _time(millis)) for number in sorted(logged) for path, millis in logged[number]
+    ]
+    known = {file.path for file in files if file.path is not None}
+    counted = {number for start, end in wanted for number in range(start, end)}
+    names = {path.rpartition("/")[2] for path in known}
+    unread = [
+        SourceFile(path, _time(stored[path].modified))
+        for path in sorted(stored.keys() - known)
+        if _is_listed(path, listing)
+    ]
+    return SourceFiles(
+        location=folder.uri,
+        exists=bool(stored) or _is_there(folder) or "cleansource" in listing.options,
+        read_at=read_at,
+        query_id=query_id,
+        listing=listing,
+        last=last,
+        entries={
+            number: [seen.file(path, millis, count=number in counted) for path, millis in logged[number]]
+            for number in logged
+            if number >= first
+        },
+        missing=Spans.of([(0, 0 if last is None else last + 1)]).minus(in_log),
+        files=len(files),
+        newest=max((file.modified for file in files), default=None),
+        unread=unread,
+        known_names=frozenset(
+            file.path for file in unread if listing.names_only and file.path.rpartition("/")[2] in names
+        ),
+        twice=tuple(_twice(files)),
+        replaced=tuple(_replaced(files, stored)),
+        elsewhere=sum(file.path is None for file in files),
+        gone=len(known - stored.keys()),
+        below=sum(_is_below(path, listing) for path in stored),
+        sources=len(sources),
+    )
+
+
+class _Logged(NamedTuple):
+    """A file of the log: its entry, its path below the folder (None where it is not in it), its modification time."""
+
+    number: int
+    path: str | None
+    modified: datetime
+
+
+def found(state: Storage, source: int) -> tuple[str, FileFormat | None]:
+    """The folder that a query's log names, as a path or URI, and the format that names of files in it have, if any.
+
+    Raises:
+        EvidenceError: the log has no file, files of several stores, or cannot be read.
+    """
+    uris = [uri for of_entry in _log(state, f"sources/{source}").values() for uri, _ in of_entry]
+    stores = {urlparse(uri)[:2] for uri in uris}
+    if len(stores) != 1:
+        what = "files of several stores" if stores else "no file"
+        raise EvidenceError(f"checkpoint {state.uri}: the log of files in sources/{source} has {what}")
+    folders = [list(takewhile(lambda name: "=" not in name, uri.split("/")[:-1])) for uri in uris]
+    folder = "/".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False)))
+    local = Storage(folder).local
+    plain = Counter(re.sub(r"\.(gz|bz2|zst|snappy|lz4)$", "", uri).rpartition(".")[2].lower() for uri in uris)
+    return folder if local is None else str(local), _FORMATS.get(plain.most_common(1)[0][0])
+
+
+def _log(state: Storage, folder: str) -> dict[int, list[tuple[str, int]]]:
+    """The paths and modification times, in milliseconds, of each entry of the log."""
+    for _ in range(_LISTINGS):
+        logged = _listed(state, folder)
+        if logged is not None:
+            return logged
+    raise EvidenceError(f"checkpoint {state.uri}: files of {folder} vanish while they are read; audit again")
+
+
+def _listed(state: Storage, folder: str) -> dict[int, list[tuple[str, int]]] | None:
+    """The same as listed once; None where a file was gone when it was read, as one that was compacted meanwhile."""
+    found = [match for name in state.names(folder) if (match := _ENTRY.fullmatch(name))]
+    compacted = max((int(match[1]) for match in found if match[2]), default=None)
+    logged: dict[int, list[tuple[str, int]]] = {}
+    for match in sorted(found, key=lambda match: int(match[1])):
+        number = int(match[1])
+        if compacted is not None and (number < compacted or (number == compacted and not match[2])):
+            continue
+        name = f"{folder}/{match[0]}"
+        raw = state.find(name)
+        if raw is None:
+            return None
+        for entry, path, millis in _lines(state, name, raw):
+            if entry > number or (entry < number and not match[2]):
+                raise _broken(state, name, f"it has a file of entry {entry}")
+            logged.setdefault(entry, []).append((path, millis))
+    return logged
+
+
+def _lines(state: Storage, name: str, raw: bytes) -> Iterable[tuple[int, str, int]]:
+    """The entry, path and modification time of each line of a log file."""
+    version, *lines = raw.decode(errors="replace").removesuffix("\n").split("\n")
+    if version.strip() != "v1":
+        raise _broken(state, name, f"its first line is {version[:80]!r} where v1 is expected")
+    for line in lines:
+        try:
+            document = loads(line)
+            path = document["path"]
+            if not isinstance(path, str) or not path:
+                raise ValueError("path")
+            yield whole(document["batchId"], 0), path, whole(document["timestamp"], 0)
+        except (ValueError, KeyError, TypeError):
+            raise _broken(state, name, f"this is no file that was read: {line[:80]!r}") from None
+
+
+def _broken(state: Storage, name: str, problem: str) -> EvidenceError:
+    return EvidenceError(
+        f"checkpoint file {state.uri}/{name} cannot be understood: {problem}; it is torn, or written by a Spark that "
+        "this recon does not know: restore the file, or leave source_files out of the audit"
+    )
+
+
+def _place(location: str) -> str:
+    """A path or URI without its scheme and encoding: Spark writes file:///a and file:/a, s3 and s3a of one place."""
+    parsed = urlparse(location)
+    if len(parsed.scheme) > 1:
+        return f"{parsed.netloc}{unquote(parsed.path)}".rstrip("/")
+    return location.rstrip("/")
+
+
+def _is_there(folder: Storage) -> bool:
+    return bool(folder.names()) or (folder.local is not None and folder.local.is_dir())
+
+
+def _time(millis: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _is_same_time(logged: datetime, now: datetime) -> bool:
+    """Whether a file has the time that it was taken up with; some stores tell seconds to one, and milliseconds to all.
+
+    A file that is written again within a second there looks the same.
+    """
+    if logged == now:
+        return True
+    return logged.replace(microsecond=0) == now.replace(microsecond=0) and 0 in (logged.microsecond, now.microsecond)
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether Spark passes over a file by its name, or that of a folder above it."""
+    return any(
+        (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+        for name in path.split("/")
+    )
+
+
+def _is_below(path: str, listing: FileListing) -> bool:
+    """Whether a file is in a subfolder that Spark does not list."""
+    folders = path.split("/")[:-1]
+    recursive = listing.options.get("recursivefilelookup", "").lower() == "true"
+    return bool(folders) and not recursive and not all("=" in name for name in folders) and not _is_hidden(path)
+
+
+def _is_listed(path: str, listing: FileListing) -> bool:
+    if _is_hidden(path) or _is_below(path, listing):
+        return False
+    return listing.pattern is None or _matches(path.rpartition("/")[2], listing.pattern)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Hadoop's globs for one name: `{a,b}` are alternatives, the rest as fnmatch has it."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
+        return fnmatchcase(name, pattern.replace("[^", "[!"))
+    before, behind = pattern[: braces.start()], pattern[braces.end() :]
+    return any(_matches(name, f"{before}{part}{behind}") for part in braces[1].split(","))
+
+
+def _twice(files: Iterable[_Logged]) -> Iterator[TakenUp]:
+    first: dict[str, _Logged] = {}
+    for file in files:
+        if file.path is None:
+            continue
+        if file.path in first:
+            before = first[file.path]
+            yield TakenUp(file.path, before.number, before.modified, file.number, file.modified)
+        first[file.path] = file
+
+
+def _replaced(files: Iterable[_Logged], stored: Mapping[str, StoredFile]) -> Iterator[TakenUp]:
+    newest = {file.path: file for file in files if file.path is not None}
+    for path, file in newest.items():
+        now = stored.get(path)
+        if now is not None and not _is_same_time(file.modified, _time(now.modified)):
+            yield TakenUp(path, file.number, file.modified, None, _time(now.modified))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The folder as it was listed, `root` is its path; tells of files of the log what they are now."""
+
+    folder: Storage
+    root: str
+    stored: Mapping[str, StoredFile]
+    listing: FileListing
+    archive: Storage | None
+
+    def below(self, uri: str) -> str | None:
+        """The path of a logged file below the folder; None where it is not in it."""
+        place = _place(uri)
+        return place[len(self.root) + 1 :] if place.startswith(f"{self.root}/") else None
+
+    def file(self, uri: str, millis: int, *, count: bool) -> SourceFile:
+        """A logged file; with `count`, its rows are counted."""
+        path, modified = self.below(uri), _time(millis)
+        if path is None:
+            return SourceFile(uri, modified, f"it is not in {self.folder.uri}")
+        if not count:
+            return SourceFile(path, modified)
+        place, where = self.folder, path
+        if path not in self.stored:
+            if self.archive is None:
+                return SourceFile(path, modified, "the file is gone")
+            # cleanSource: archive moves a file to its whole path below the archive.
+            place, where = self.archive, unquote(urlparse(uri).path).lstrip("/")
+        elif not _is_same_time(modified, _time(self.stored[path].modified)):
+            return SourceFile(path, modified, "the file was written again since")
+        try:
+            return SourceFile(path, modified, _rows(place, where, self.listing))
+        except (OSError, EvidenceError, EOFError, zlib.error, pa.ArrowException) as error:
+            return SourceFile(path, modified, f"it cannot be read: {first_line(error)}")
+
+
+def _rows(folder: Storage, path: str, listing: FileListing) -> int | str:
+    """The rows that Spark makes of a file, or why they are not known.
+
+    Spark splits the text of a file at each end of a line, unless an option says otherwise. Of JSON and CSV it leaves
+    out lines with nothing but spaces, of CSV with a header the first of the others.
+    """
+    options, kind = listing.options, listing.format
+    if kind in ("parquet", "orc"):
+        with folder.opened(path) as file:
+            return _in_footer(file, kind)
+    permissive = options.get("mode", "permissive").lower() == "permissive"
+    by_lines = kind in ("json", "csv", "text") and permissive and not any(name in options for name in _NOT_BY_LINES)
+    if not by_lines or path.endswith(_UNKNOWN_CODECS):
+        return f"how many rows the query makes of a file of format {kind} only Spark can tell"
+    lines = filled = objects = 0
+    unpacked = next((opened for suffix, opened in _OPENED.items() if path.endswith(suffix)), None)
+    with folder.opened(path) as file:
+        # Latin-1 has a character for each byte; Spark ends lines at \r, too, as universal newlines do.
+        for line in io.TextIOWrapper(file if unpacked is None else unpacked(file), encoding="latin-1"):
+            text = line.strip(_SPACES)
+            lines, filled, objects = lines + 1, filled + bool(text), objects + text.startswith("{")
+    if kind == "text":
+        return lines
+    if kind == "csv":
+        return max(filled - (options.get("header", "").lower() == "true"), 0)
+    return filled if filled == objects else "a line of it is no JSON object, and may give several rows or none"
+
+
+def _in_footer(file: IO[bytes], kind: str) -> int:
+    import pyarrow.orc as orc
+    import pyarrow.parquet as pq
+
+    return int(pq.ParquetFile(file).metadata.num_rows if kind == "parquet" else orc.ORCFile(file).nrows)

@@ -1,0 +1,152 @@
+"""What a stream reads of a folder: the log of Spark's file source, and the files that are in the folder now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from recon.model.file_offsets import is_files, query_of, topic_of
+from recon.model.offsets import Spans
+from recon.model.positions import shown
+from recon.text import plural
+
+FileFormat = Literal["parquet", "orc", "json", "csv", "text", "avro", "xml", "binaryFile"]
+# Times as Spark's options have them (JavaUtils.timeStringAsMs); a number alone is in milliseconds.
+_AGE = re.compile(r"\s*(\d{1,12})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def age_of(text: str) -> timedelta | None:
+    """A time as the option `maxFileAge` has it; None for a text that is none.
+
+    >>> age_of("7d"), age_of("90 min"), age_of("500"), age_of("soon")
+    (datetime.timedelta(days=7), datetime.timedelta(seconds=5400), datetime.timedelta(microseconds=500000), None)
+    """
+    matched = _AGE.fullmatch(text)
+    if matched is None:
+        return None
+    try:
+        return timedelta(seconds=int(matched[1]) * _SECONDS[(matched[2] or "ms").lower()])
+    except OverflowError:
+        return timedelta.max
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileListing:
+    """Which files of the folder Spark takes up, and how it reads them, as recon.yml says it.
+
+    `pattern` is the option pathGlobFilter. Spark passes over files that are older than the newest one that it took up
+    by more than `max_age`; None where it does not look at the age. `names_only` is whether a file is known by its name
+    alone (fileNameOnly). `options` are all options of the source, in lower case.
+    """
+
+    format: FileFormat = "parquet"
+    pattern: str | None = None
+    max_age: timedelta | None = timedelta(days=7)
+    names_only: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class SourceFile(NamedTuple):
+    """A file by its path below the folder, and when it was last modified (UTC).
+
+    `rows` is how many rows it has; or, in a clause, why that is not known.
+    """
+
+    path: str
+    modified: datetime
+    rows: int | str = "its rows were not counted"
+
+
+class TakenUp(NamedTuple):
+    """A file that the log has at two entries, or that is another one now: the entries, and when it was modified."""
+
+    path: str
+    entry: int
+    modified: datetime
+    again: int | None
+    modified_again: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFiles:
+    """The files that a stream reads, as the log of its file source and the folder are now, `read_at` (UTC).
+
+    `query_id` is the id of the query whose checkpoint has the log. `entries` has, by number, the files of the log's
+    entries from the period on, `last` is the number of the newest one, None for a log without any, and `missing` are
+    the numbers between that it lacks. `newest` is the latest modification time of a file in it. `unread` are the files
+    of the folder that are not in the log, `known_names` those of them whose name alone is. `twice` are files at two
+    entries, `replaced` those that were modified since they were taken up. `elsewhere` counts files of the log that are
+    not below the folder, `gone` those that are no longer there, `below` files in subfolders that are not read.
+    """
+
+    location: str
+    exists: bool
+    read_at: datetime
+    query_id: str
+    listing: FileListing = FileListing()
+    last: int | None = None
+    entries: Mapping[int, Sequence[SourceFile]] = field(default_factory=dict)
+    missing: Spans = field(default_factory=Spans)
+    files: int = 0
+    newest: datetime | None = None
+    unread: Sequence[SourceFile] = ()
+    known_names: frozenset[str] = frozenset()
+    twice: Sequence[TakenUp] = ()
+    replaced: Sequence[TakenUp] = ()
+    elsewhere: int = 0
+    gone: int = 0
+    below: int = 0
+    sources: int = 1
+
+    @property
+    def topic(self) -> str:
+        """The log as a topic."""
+        return topic_of(self.query_id)
+
+    def why_other(self, topic: str) -> str:
+        """Why the log as it is now says nothing of what was read, in a clause; "" where it does."""
+        if not is_files(topic):
+            return f"recon.yml names a folder of files as the source, and it read the {shown(topic)}"
+        if topic != self.topic:
+            return f"query {query_of(topic)} read it, and the checkpoint, with the log of files, is of {self.query_id}"
+        return ""
+
+    def records(self, start: int, end: int) -> int | str:
+        """How many rows the files of some log entries have; or, in a clause, why that is not known."""
+        total = 0
+        for number in range(start, end):
+            files = self.entries.get(number)
+            if files is None:
+                return f"the log of the file source has no entry {number}"
+            for file in files:
+                if isinstance(file.rows, str):
+                    return f"{file.path} of log entry {number}: {file.rows}"
+                total += file.rows
+        return total
+
+    @property
+    def passed_over(self) -> Sequence[tuple[SourceFile, str]]:
+        """The files that Spark will not take up any more, and why, in a clause."""
+        found = []
+        for file in self.unread:
+            if file.path in self.known_names:
+                found.append((file, "a file of the same name was read before (fileNameOnly)"))
+            elif self._is_too_old(file.modified):
+                age = self.listing.max_age or timedelta()
+                days = f"{plural(age.days, 'day')}" if age.days and not age.seconds else str(age)
+                found.append((file, f"it is more than {days} older than the newest file that was read (maxFileAge)"))
+        return found
+
+    def _is_too_old(self, modified: datetime) -> bool:
+        age = self.listing.max_age
+        return self.newest is not None and age is not None and self.newest - modified > age
+
+    @property
+    def waiting(self) -> Sequence[SourceFile]:
+        """The files of the folder that Spark takes up next."""
+        passed_over = {file.path for file, _ in self.passed_over}
+        return [file for file in self.unread if file.path not in passed_over]
