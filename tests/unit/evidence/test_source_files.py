@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint, source_files
-from recon.model import FileListing, SourceFiles
 from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
+from tests.support.file_stream import MADE, QUERY, TOPIC, FileStream
 from tests.support.messages import raises
-
-QUERY = "0b9e7c1a-55d2-4a43-9a5e-1f0d2c3b4a59"
-TOPIC = f"files:{QUERY}"
-MADE = 1_764_000_000_000
-
-
-@dataclass
-class Landing:
-    path: Path
-
-    def __post_init__(self) -> None:
-        (self.state / "sources" / "0").mkdir(parents=True)
-        (self.state / "offsets").mkdir()
-        (self.state / "metadata").write_text(json.dumps({"id": QUERY}))
-        self.folder.mkdir()
-
-    @property
-    def state(self) -> Path:
-        return self.path / "checkpoint"
-
-    @property
-    def folder(self) -> Path:
-        return self.path / "landing"
-
-    def put(self, name: str, rows: int = 1, *, made: int = MADE) -> str:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('{"id": 1}\n' * rows)
-        os.utime(path, (made / 1000, made / 1000))
-        return path.as_uri()
-
-    def logged(self, entry: int, *uris: str, made: int = MADE, name: str | None = None) -> None:
-        self.log(name or str(entry), *({"path": uri, "timestamp": made, "batchId": entry} for uri in uris))
-
-    def log(self, name: str, *files: Mapping[str, Any]) -> None:
-        lines = ["v1", *(json.dumps(file) for file in files)]
-        (self.state / "sources" / "0" / name).write_text("\n".join(lines))
-
-    def read(self, *ranges: tuple[int, int], source: int = 0, **listing: Any) -> SourceFiles:
-        spans = [OffsetSpan(TOPIC, QUERY, 0, start, end, source) for start, end in ranges]
-        how = FileListing(**{"format": "json", **listing})
-        return source_files.read(Storage(str(self.state)), Storage(str(self.folder)), spans, how)
 
 
 @pytest.fixture
-def landing(tmp_path: Path) -> Landing:
-    return Landing(tmp_path)
+def landing(tmp_path: Path) -> FileStream:
+    return FileStream(tmp_path)
 
 
-def test_a_log_of_plain_files(landing: Landing) -> None:
+def test_a_log_of_plain_files(landing: FileStream) -> None:
     landing.logged(0, landing.put("a.json", 2), landing.put("b c.json", 3))
     landing.logged(1, landing.put("c%20d.json", 4))
     landing.put("e.json")
@@ -80,7 +34,7 @@ def test_a_log_of_plain_files(landing: Landing) -> None:
     assert not (read.twice or read.replaced or read.missing or read.elsewhere or read.gone or read.below)
 
 
-def test_only_rows_of_the_asked_ranges_are_counted(landing: Landing) -> None:
+def test_only_rows_of_the_asked_ranges_are_counted(landing: FileStream) -> None:
     for entry in range(4):
         landing.logged(entry, landing.put(f"{entry}.json", entry + 1))
     read = landing.read((2, 3))
@@ -89,7 +43,7 @@ def test_only_rows_of_the_asked_ranges_are_counted(landing: Landing) -> None:
     assert "were not counted" in str(read.records(3, 4))
 
 
-def test_a_compacted_log_stands_for_the_files_before_it(landing: Landing) -> None:
+def test_a_compacted_log_stands_for_the_files_before_it(landing: FileStream) -> None:
     uris = [landing.put(f"{n}.json") for n in range(12)]
     files = [{"path": uri, "timestamp": MADE, "batchId": n} for n, uri in enumerate(uris)]
     landing.log("3", {"path": landing.put("stale.json"), "timestamp": MADE, "batchId": 3})
@@ -103,20 +57,20 @@ def test_a_compacted_log_stands_for_the_files_before_it(landing: Landing) -> Non
     assert [file.path for file in read.unread] == ["stale.json"]
 
 
-def test_entries_that_are_missing(landing: Landing) -> None:
+def test_entries_that_are_missing(landing: FileStream) -> None:
     for entry in (0, 3):
         landing.logged(entry, landing.put(f"{entry}.json"))
     assert list(landing.read((0, 4)).missing) == [(1, 3)]
 
 
-def test_ranges_beyond_the_log_take_no_memory(landing: Landing) -> None:
+def test_ranges_beyond_the_log_take_no_memory(landing: FileStream) -> None:
     landing.logged(0, landing.put("a.json"))
     assert landing.read((0, 2**62)).records(0, 2**62) == "the log of the file source has no entry 1"
     landing.logged(10**17, landing.put("b.json"))
     assert list(landing.read().missing) == [(1, 10**17)]
 
 
-def test_a_file_twice_and_a_file_that_was_written_again(landing: Landing) -> None:
+def test_a_file_twice_and_a_file_that_was_written_again(landing: FileStream) -> None:
     a, b = landing.put("a.json"), landing.put("b.json", made=MADE + 5000)
     landing.logged(0, a, b)
     landing.logged(1, a)
@@ -128,14 +82,17 @@ def test_a_file_twice_and_a_file_that_was_written_again(landing: Landing) -> Non
     assert read.records(0, 1) == "b.json of log entry 0: the file was written again since"
 
 
-@pytest.mark.parametrize(("now", "same"), [(MADE + 999, False), (MADE + 1000, False), (MADE, True)])
-def test_times_in_seconds_alone(landing: Landing, now: int, same: bool) -> None:
+@pytest.mark.parametrize(
+    ("logged", "now", "same"), [(0, 0, True), (1, 0, True), (0, 1, True), (1, 2, False), (1, 1000, False)]
+)
+def test_times_in_seconds_alone(landing: FileStream, logged: int, now: int, same: bool) -> None:
     """A store that keeps seconds gives 0 ms; where both have milliseconds, they are compared."""
-    landing.logged(0, landing.put("a.json", made=now), made=MADE + 1)
+    second = MADE // 1000 * 1000
+    landing.logged(0, landing.put("a.json", made=second + now), made=second + logged)
     assert bool(landing.read((0, 1)).replaced) is not same
 
 
-def test_what_is_gone_or_elsewhere(landing: Landing) -> None:
+def test_what_is_gone_or_elsewhere(landing: FileStream) -> None:
     a = landing.put("a.json")
     landing.logged(0, a, "file:///somewhere/else.json")
     (landing.folder / "a.json").unlink()
@@ -144,7 +101,7 @@ def test_what_is_gone_or_elsewhere(landing: Landing) -> None:
     assert read.records(0, 1) == "a.json of log entry 0: the file is gone"
 
 
-def test_where_a_file_is_archived_its_rows_are_counted(landing: Landing) -> None:
+def test_where_a_file_is_archived_its_rows_are_counted(landing: FileStream) -> None:
     landing.logged(0, landing.put("a.json", 3))
     archive = landing.path / "archive"
     to = archive / str(landing.folder / "a.json").lstrip("/")
@@ -175,7 +132,7 @@ def test_where_a_file_is_archived_its_rows_are_counted(landing: Landing) -> None
     ],
 )
 def test_which_files_spark_lists(
-    landing: Landing, name: str, options: dict[str, str], pattern: str | None, listed: bool
+    landing: FileStream, name: str, options: dict[str, str], pattern: str | None, listed: bool
 ) -> None:
     landing.put(name)
     assert [file.path for file in landing.read(options=options, pattern=pattern).unread] == ([name] if listed else [])
@@ -201,11 +158,11 @@ def test_which_files_spark_lists(
     ],
 )
 def test_rows_of_a_file(
-    landing: Landing, format: str, content: bytes, options: dict[str, str], rows: int | None
+    landing: FileStream, format: str, content: bytes, options: dict[str, str], rows: int | None
 ) -> None:
     uri = landing.put("file")
     (landing.folder / "file").write_bytes(content)
-    os.utime(landing.folder / "file", (MADE / 1000, MADE / 1000))
+    os.utime(landing.folder / "file", ns=(MADE * 1_000_000, MADE * 1_000_000))
     landing.logged(0, uri)
     counted = landing.read((0, 1), format=format, options=options).records(0, 1)
     assert counted == rows or (rows is None and isinstance(counted, str))
@@ -215,19 +172,19 @@ def test_rows_of_a_file(
     "content",
     ["", "v2\n", "v1\n{", 'v1\n{"path": "file:///a"}', 'v1\n{"path": 1, "timestamp": 1, "batchId": 0}', "v1\n[]"],
 )
-def test_a_log_that_cannot_be_understood(landing: Landing, content: str) -> None:
+def test_a_log_that_cannot_be_understood(landing: FileStream, content: str) -> None:
     (landing.state / "sources" / "0" / "0").write_text(content)
     with raises(EvidenceError):
         landing.read()
 
 
-def test_an_entry_in_the_file_of_another(landing: Landing) -> None:
+def test_an_entry_in_the_file_of_another(landing: FileStream) -> None:
     landing.logged(1, landing.put("a.json"), name="0")
     with raises(EvidenceError):
         landing.read()
 
 
-def test_positions_in_the_checkpoint(landing: Landing) -> None:
+def test_positions_in_the_checkpoint(landing: FileStream) -> None:
     metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1764000000000}'
     for batch, number in enumerate((0, 0, 4)):
         (landing.state / "offsets" / str(batch)).write_text(f'v1\n{metadata}\n{{"logOffset":{number}}}')
@@ -242,7 +199,7 @@ def test_positions_in_the_checkpoint(landing: Landing) -> None:
     assert not any(batch.ranges for batch in checkpoint.read(Storage(str(landing.state))).batches)
 
 
-def test_the_folder_and_format_that_a_log_names(landing: Landing) -> None:
+def test_the_folder_and_format_that_a_log_names(landing: FileStream) -> None:
     landing.logged(0, landing.put("day=1/a.json.gz"), landing.put("day=2/hour=3/b.json.gz"))
     assert source_files.found(Storage(str(landing.state)), 0) == (str(landing.folder), "json")
     landing.logged(1, "s3a://bucket/a.json")
