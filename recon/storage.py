@@ -156,17 +156,18 @@ class Storage:
         """Sizes of all files below `folder`, as `stored` lists them."""
         return {path: file.size for path, file in self.stored(folder).items()}
 
-    def stored(self, folder: str = "") -> dict[str, StoredFile]:
+    def stored(self, folder: str = "", *, links: bool = False) -> dict[str, StoredFile]:
         """All files below `folder`, by their path relative to it; empty when the folder does not exist.
 
-        A file that vanishes meanwhile is left out.
+        A file that vanishes meanwhile is left out. With `links`, folders that are reached by a symbolic link are
+        listed, too, each once.
 
         Raises:
             EvidenceError: a folder cannot be listed.
         """
         try:
             if self.local is not None:
-                return dict(_local_files(str(self.local / folder)))
+                return dict(_local_files(str(self.local / folder), links=links))
             from pyarrow.fs import FileSelector, FileType
 
             filesystem, path = self._arrow(folder)
@@ -301,14 +302,21 @@ def dbfs_is_mounted() -> bool:
     return DBFS_MOUNT.is_dir()
 
 
-def _local_files(root: str) -> Iterator[tuple[str, StoredFile]]:
+def _local_files(root: str, *, links: bool = False) -> Iterator[tuple[str, StoredFile]]:
     """The path below `root`, with slashes, and each file; OSError where a folder cannot be listed."""
 
     def raise_unless_gone(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise error
 
-    for where, _, names in os.walk(root, onerror=raise_unless_gone):
+    seen: set[str] = set()
+    for where, folders, names in os.walk(root, onerror=raise_unless_gone, followlinks=links):
+        if links:
+            real = os.path.realpath(where)
+            if real in seen:
+                folders.clear()  # a link in a circle, or a second way to the folder
+                continue
+            seen.add(real)
         folder = where[len(root) :].replace(os.sep, "/").lstrip("/")
         for name in names:
             with suppress(FileNotFoundError):

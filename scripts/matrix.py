@@ -55,6 +55,7 @@ class Line(NamedTuple):
 # For each Spark the Delta that pip takes for it. All tests are run with the pinned pair, which is none of these.
 LINES = (
     Line("3.5.7", "3.3.3"),
+    Line("4.0.2", "4.4.0", token_provider="4.0.0"),
     Line("4.1.3", "4.4.0", token_provider="4.1.1"),
     Line("4.2.0", "4.4.0"),
 )
@@ -69,6 +70,8 @@ TESTED: Mapping[str, tuple[str, ...]] = {
     "native Delta sink, observed": ("tests/cases/test_native.py",),
     "`foreachBatch` of your own, observed": ("tests/cases/test_own_function.py",),
     "replay after a kill": ("tests/crash/test_killed.py",),
+    "a Delta table as source": ("tests/cases/test_source_table.py",),
+    "files as source": ("tests/cases/test_source_files.py",),
     "quarantine": ("tests/cases/test_quarantine.py",),
     "checks of rows": tuple(
         f"tests/spark/test_{name}.py"

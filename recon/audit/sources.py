@@ -90,7 +90,7 @@ class Sources:
         source = self.pipeline.source
         if source.files is not None:
             state, folder = self._storage(self.pipeline.checkpoint), self._storage(source.files)
-            return source_files.read(state, folder, ranges, source.listing)
+            return source_files.read(state, folder, ranges, self.project.listing(source))
         if source.delta is None:
             raise EvidenceError(f"pipeline {self.pipeline.name} reads Kafka")
         table = self._located(self.project.table_location(source.delta))

@@ -161,7 +161,7 @@ def _source_files(project: Project, pipeline: Pipeline) -> str:
     source = pipeline.source
     state = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     folder = Storage(project.resolve(source.files or ""), project.storage_options)
-    found = source_files.read(state, folder, (), source.listing)
+    found = source_files.read(state, folder, (), project.listing(source))
     if not found.exists:
         raise EvidenceError(f"there is no folder at {folder.uri}; correct the pipeline's source (files)")
     return f"{plural(found.files, 'file')} read of {folder.uri}, {len(found.waiting):,} wait"

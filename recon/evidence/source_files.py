@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
+import json
+import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import takewhile
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
@@ -51,8 +55,12 @@ _FORMATS: Mapping[str, FileFormat] = {
     "avro": "avro",
     "xml": "xml",
 }
+_JSON_SPACES = " \t\r\n"
+_ANOTHER = re.compile(r"\}\s*[\[{]")  # an object may end there, and another value begin
+_SUMMARIES = ("_metadata", "_common_metadata")
 _SPACES = "".join(map(chr, range(0x21)))  # as Java's trim has them
 _LISTINGS = 3
+_FEW = 100  # entries that are read one by one
 _OPENED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _UNKNOWN_CODECS = (".zst", ".snappy", ".lz4", ".deflate", ".xz", ".br")
 
@@ -74,7 +82,7 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
     mine = [span for span in ranges if is_files(span.topic)]
     sources = sorted({span.source for span in mine}) or [0]
     # The folder before the log: a file that is taken up meanwhile is in the log, and does not look unread.
-    stored = folder.stored()
+    stored = folder.stored(links=True)
     logged = _log(state, f"sources/{sources[0]}")
     last = max(logged, default=None)
     in_log = Spans.of([(number, number + 1) for number in logged])
@@ -82,8 +90,11 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
     first = wanted.hull.start if wanted.hull is not None else last or 0
     archived = listing.options.get("sourcearchivedir")
     archive = None if archived is None else Storage(archived, folder.options)
-    root = _place(folder.uri if folder.local is None else str(folder.local))
-    seen = _Seen(folder, root, stored, listing, archive)
+    roots = [_place(folder.uri)]
+    if folder.local is not None:
+        given = str(folder.local)
+        roots = [given.rstrip("/"), os.path.normpath(given), os.path.realpath(given)]
+    seen = _Seen(folder, roots, stored, listing, archive)
     files = [
         _Logged(number, seen.below(path), _time(millis)) for number in sorted(logged) for path, millis in logged[number]
     ]
@@ -120,6 +131,9 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
         gone=len(known - stored.keys()),
         below=sum(_is_below(path, listing) for path in stored),
         sources=len(sources),
+        digests=_digests(logged, {span.end_offset for span in mine}),
+        unlisted=tuple(sorted(path for path in known if not _is_listed(path, listing))),
+        renamed=tuple(_renamed(files, stored, counted)),
     )
 
 
@@ -129,6 +143,76 @@ class _Logged(NamedTuple):
     number: int
     path: str | None
     modified: datetime
+
+
+class LogDigest:
+    """The checksum of a query's log of files up to an entry: it tells whether the log is still the one that was read.
+
+    Each entry's numbers, paths and times go into it after those of the entries before. As long as the log grows, only
+    its new entries are read.
+    """
+
+    def __init__(self, state: Storage) -> None:
+        self._state = state
+        self._known: dict[int, tuple[int, str]] = {}  # by source: up to which entry, and the checksum
+
+    def of(self, ranges: Iterable[OffsetSpan]) -> str | None:
+        """The checksum up to the end of some ranges; None where these are of no files, or the log has not all entries.
+
+        Of a query with several file sources it is that of the first.
+        """
+        read = min((span for span in ranges if is_files(span.topic)), key=lambda span: span.source, default=None)
+        if read is None:
+            return None
+        end, digest = self._known.get(read.source, (0, ""))
+        if end > read.end_offset:
+            end, digest = 0, ""
+        folder = f"sources/{read.source}"
+        try:
+            entries = [self._entry(folder, number) for number in range(end, min(read.end_offset, end + _FEW))]
+            if None in entries or end + len(entries) < read.end_offset:
+                entries, end, digest = _first(_log(self._state, folder), read.end_offset), 0, ""
+        except EvidenceError:
+            return None
+        for number, files in enumerate(entries, end):
+            if files is None:
+                return None
+            digest = _folded(digest, number, files)
+        self._known[read.source] = (read.end_offset, digest)
+        return digest or None
+
+    def _entry(self, folder: str, number: int) -> list[tuple[str, int]] | None:
+        """The files of one entry, where it has a file of its own or is the last one of a compacted file."""
+        for name in (f"{folder}/{number}", f"{folder}/{number}.compact"):
+            raw = self._state.find(name)
+            if raw is not None:
+                return [(path, millis) for of, path, millis in _lines(self._state, name, raw) if of == number] or None
+        return None
+
+
+def _first(logged: Mapping[int, list[tuple[str, int]]], end: int) -> list[list[tuple[str, int]] | None]:
+    """The first entries of a log; None at the end for one that it lacks, behind which nothing is looked at."""
+    entries: list[list[tuple[str, int]] | None] = []
+    while len(entries) < end and (not entries or entries[-1] is not None):
+        entries.append(logged.get(len(entries)))
+    return entries
+
+
+def _folded(digest: str, number: int, files: Iterable[tuple[str, int]]) -> str:
+    lines = "\n".join(f"{millis} {path}" for path, millis in sorted(files))
+    return hashlib.sha256(f"{digest}\n{number}\n{lines}".encode()).hexdigest()
+
+
+def _digests(logged: Mapping[int, list[tuple[str, int]]], ends: Collection[int]) -> dict[int, str]:
+    """The checksums of a log up to some ends, as far as it has all entries."""
+    found, digest = {}, ""
+    for number, files in enumerate(_first(logged, max(ends, default=0))):
+        if files is None:
+            break
+        digest = _folded(digest, number, files)
+        if number + 1 in ends:
+            found[number + 1] = digest
+    return found
 
 
 def found(state: Storage, source: int) -> tuple[str, FileFormat | None]:
@@ -171,7 +255,10 @@ def _listed(state: Storage, folder: str) -> dict[int, list[tuple[str, int]]] | N
         raw = state.find(name)
         if raw is None:
             return None
-        for entry, path, millis in _lines(state, name, raw):
+        lines = list(_lines(state, name, raw))
+        if not lines:
+            raise _broken(state, name, "it names no file")
+        for entry, path, millis in lines:
             if entry > number or (entry < number and not match[2]):
                 raise _broken(state, name, f"it has a file of entry {entry}")
             logged.setdefault(entry, []).append((path, millis))
@@ -233,9 +320,14 @@ def _is_same_time(logged: datetime, now: datetime) -> bool:
 def _is_hidden(path: str) -> bool:
     """Whether Spark passes over a file by its name, or that of a folder above it."""
     return any(
-        (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+        (_has_no_rows(name) and not name.startswith(_SUMMARIES)) or name.endswith("._COPYING_")
         for name in path.split("/")
     )
+
+
+def _has_no_rows(name: str) -> bool:
+    """Whether Spark reads no rows of a file of this name, though it may list it, as it does summaries of Parquet."""
+    return (name.startswith("_") and "=" not in name) or name.startswith(".")
 
 
 def _is_below(path: str, listing: FileListing) -> bool:
@@ -271,6 +363,21 @@ def _twice(files: Iterable[_Logged]) -> Iterator[TakenUp]:
         first[file.path] = file
 
 
+def _renamed(files: Iterable[_Logged], stored: Mapping[str, StoredFile], counted: Collection[int]) -> Iterator[TakenUp]:
+    """Files that were read in some entries, and have the very time of one that was read before and is gone.
+
+    Renaming keeps the time. Where a store keeps seconds alone, many files have the same, and nothing is said.
+    """
+    gone: dict[datetime, _Logged] = {}
+    for file in files:
+        if file.path is None or not file.modified.microsecond:
+            continue
+        if file.path not in stored:
+            gone.setdefault(file.modified, file)
+        elif file.number in counted and (before := gone.get(file.modified)) and before.number < file.number:
+            yield TakenUp(file.path, before.number, before.modified, file.number, file.modified, before.path)
+
+
 def _replaced(files: Iterable[_Logged], stored: Mapping[str, StoredFile]) -> Iterator[TakenUp]:
     newest = {file.path: file for file in files if file.path is not None}
     for path, file in newest.items():
@@ -281,18 +388,36 @@ def _replaced(files: Iterable[_Logged], stored: Mapping[str, StoredFile]) -> Ite
 
 @dataclass(frozen=True)
 class _Seen:
-    """The folder as it was listed, `root` is its path; tells of files of the log what they are now."""
+    """The folder as it was listed; tells of files of the log what they are now.
+
+    `roots` are the folder's path as it is given, without dots, and without links; `linked` has, by the folder of a
+    file, another path of the listed folder that leads to it.
+    """
 
     folder: Storage
-    root: str
+    roots: Sequence[str]
     stored: Mapping[str, StoredFile]
     listing: FileListing
     archive: Storage | None
+    linked: dict[str, str | None] = field(default_factory=dict)
 
     def below(self, uri: str) -> str | None:
-        """The path of a logged file below the folder; None where it is not in it."""
+        """The path of a logged file below the folder; None where it is not in it.
+
+        The folder may be reached by a link, in recon.yml or in the query.
+        """
         place = _place(uri)
-        return place[len(self.root) + 1 :] if place.startswith(f"{self.root}/") else None
+        for root in self.roots:
+            if place.startswith(f"{root}/"):
+                return place[len(root) + 1 :]
+        if self.folder.local is None:
+            return None
+        parent = place.rpartition("/")[0]
+        if parent not in self.linked:
+            above = (str(folder) for folder in (Path(parent), *Path(parent).parents))
+            self.linked[parent] = next((one for one in above if os.path.realpath(one) == self.roots[-1]), None)
+        way = self.linked[parent]
+        return None if way is None else place[len(way) + 1 :]
 
     def file(self, uri: str, millis: int, *, count: bool) -> SourceFile:
         """A logged file; with `count`, its rows are counted."""
@@ -322,25 +447,41 @@ def _rows(folder: Storage, path: str, listing: FileListing) -> int | str:
     out lines with nothing but spaces, of CSV with a header the first of the others.
     """
     options, kind = listing.options, listing.format
+    if _has_no_rows(path.rpartition("/")[2]):
+        return 0
     if kind in ("parquet", "orc"):
         with folder.opened(path) as file:
             return _in_footer(file, kind)
     permissive = options.get("mode", "permissive").lower() == "permissive"
     by_lines = kind in ("json", "csv", "text") and permissive and not any(name in options for name in _NOT_BY_LINES)
-    if not by_lines or path.endswith(_UNKNOWN_CODECS):
+    name = path.lower()  # Hadoop knows codecs by their endings in any case
+    if not by_lines or name.endswith(_UNKNOWN_CODECS):
         return f"how many rows the query makes of a file of format {kind} only Spark can tell"
     lines = filled = objects = 0
-    unpacked = next((opened for suffix, opened in _OPENED.items() if path.endswith(suffix)), None)
+    unpacked = next((opened for suffix, opened in _OPENED.items() if name.endswith(suffix)), None)
     with folder.opened(path) as file:
         # Latin-1 has a character for each byte; Spark ends lines at \r, too, as universal newlines do.
         for line in io.TextIOWrapper(file if unpacked is None else unpacked(file), encoding="latin-1"):
-            text = line.strip(_SPACES)
-            lines, filled, objects = lines + 1, filled + bool(text), objects + text.startswith("{")
+            text = line.strip(_JSON_SPACES if kind == "json" else _SPACES)
+            lines, filled, objects = lines + 1, filled + bool(text), objects + (kind == "json" and _is_one(text))
     if kind == "text":
         return lines
     if kind == "csv":
         return max(filled - (options.get("header", "").lower() == "true"), 0)
-    return filled if filled == objects else "a line of it is no JSON object, and may give several rows or none"
+    return filled if filled == objects else "a line of it is not one JSON object, and may give several rows or none"
+
+
+def _is_one(text: str) -> bool:
+    """Whether a line is one JSON object, perhaps a broken one, of which Spark makes a row: it drops a second one."""
+    if not text.startswith("{"):
+        return False
+    if not _ANOTHER.search(text):
+        return True
+    try:
+        end = json.JSONDecoder().raw_decode(text)[1]
+    except ValueError:
+        return False
+    return end == len(text)
 
 
 def _in_footer(file: IO[bytes], kind: str) -> int:

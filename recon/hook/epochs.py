@@ -36,6 +36,7 @@ class Batch:
     ranges: tuple[OffsetSpan, ...]
     new_partitions: frozenset[tuple[int, str, int]] = frozenset()  # their starts are not in the checkpoint
     planned_at: datetime | None = None  # None where the checkpoint does not say
+    files_digest: str | None = None  # as in LedgerEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +113,15 @@ class Epochs:
             return BatchPlacement(epoch=epoch)
         if front.query_id == batch.query_id:
             replayed = self._replayed(front.epoch, batch)
-            if replayed is not None:
+            if replayed is not None and batch.files_digest in (None, replayed.files_digest or batch.files_digest):
                 return BatchPlacement(epoch=front.epoch, replays=replayed)
+            if replayed is not None:
+                self._stop_or_warn(
+                    f"{self._name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} is in the ledger, "
+                    "and its log of files has other files than were read then: an older copy of the checkpoint was put "
+                    "in its place; restore the newest one, or start a fresh checkpoint with the files that are in no "
+                    "sink, and accept what is read again with `on_new_epoch: warn`"
+                )
         self._require_continuity(front.epoch + 1, batch)
         return BatchPlacement(epoch=front.epoch + 1)
 

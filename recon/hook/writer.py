@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recon.errors import RefusedError, SinkError
 from recon.events import Emitter, MicroBatchFailed, MicroBatchWritten
 from recon.events.errors import sentence
+from recon.evidence.source_files import LogDigest
 from recon.hook.adopt import require_not_written, take_over
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
@@ -131,6 +132,7 @@ class ForeachBatch(Sent):
         self._name = f"pipeline {pipeline.name}, sink {sink.name}"
         self._location = project.location(sink)
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
+        self._files = LogDigest(self._checkpoint)
         self._broker = Broker(project.kafka)
         self._checks = RowChecks(bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
         self._fingerprint = checks_fingerprint(sink)
@@ -236,6 +238,7 @@ class ForeachBatch(Sent):
             reads=self.pipeline.source.kind,
             beginning=self.pipeline.source.beginning,
         )
+        identified = replace(identified, files_digest=self._files.of(identified.ranges))
         # Entries of another query of this sink, or of a release: a driver that was replaced must not write on.
         if opened.ledger.others(self.pipeline.name, self.sink.name):
             self._opened = None
@@ -269,6 +272,7 @@ class ForeachBatch(Sent):
             self._entry(rows, batch, status, counts, landed, started_at, attempt),
             isolation_level=self._isolation_level(rows.frame.sparkSession, identified),
             kafka_state=self._broker.state(),
+            files_digest=identified.files_digest,
         )
         self._failpoint(failpoints.BEFORE_LEDGER, stamp)
         self._enter(opened, entry, stamp, landed.size)

@@ -19,7 +19,7 @@ from recon.model import EntryHead, LedgerEntry, offsets_text
 
 GENESIS = ""
 # Sealed where an entry has them: entries of versions that knew nothing of them keep their hash.
-ADDED = ("by", "reason")
+ADDED = ("by", "reason", "files_digest")
 _SEALED = tuple(f.name for f in fields(EntryHead) if f.name not in ("entry_hash", *ADDED))
 _TIMES = ("started_at", "committed_at")
 _spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

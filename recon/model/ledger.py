@@ -58,7 +58,9 @@ class EntryHead:
     not known. `kafka_state` is what the broker said of the topics' logs (recon.model.wire.kafka_state), asked while
     nothing waits for it, after an earlier entry; None where no answer came since the entry before. `sink_table_id` is
     the id of the Delta table that the commit is in, None for other sinks. `by` and `reason` are who released or
-    repaired, and why: None in entries of micro-batches, and where nobody said so.
+    repaired, and why: None in entries of micro-batches, and where nobody said so. `files_digest` is, for a query that
+    reads files, the checksum of its log of files up to the end of its ranges (recon.evidence.source_files), None for
+    others, and where the log could not be read.
     `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
     """
 
@@ -96,6 +98,7 @@ class EntryHead:
     transform: str | None = None
     by: str | None = None
     reason: str | None = None
+    files_digest: str | None = None
     prev_hash: str
     entry_hash: str
 

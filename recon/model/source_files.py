@@ -11,18 +11,17 @@ from typing import Literal, NamedTuple
 from recon.model.file_offsets import is_files, query_of, topic_of
 from recon.model.offsets import Spans
 from recon.model.positions import shown
-from recon.text import plural
 
 FileFormat = Literal["parquet", "orc", "json", "csv", "text", "avro", "xml", "binaryFile"]
 # Times as Spark's options have them (JavaUtils.timeStringAsMs); a number alone is in milliseconds.
-_AGE = re.compile(r"\s*(\d{1,12})\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_AGE = re.compile(r"\s*(\d{1,12})(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def age_of(text: str) -> timedelta | None:
     """A time as the option `maxFileAge` has it; None for a text that is none.
 
-    >>> age_of("7d"), age_of("90 min"), age_of("500"), age_of("soon")
+    >>> age_of("7d"), age_of("90min"), age_of("500"), age_of("soon")
     (datetime.timedelta(days=7), datetime.timedelta(seconds=5400), datetime.timedelta(microseconds=500000), None)
     """
     matched = _AGE.fullmatch(text)
@@ -62,25 +61,32 @@ class SourceFile(NamedTuple):
 
 
 class TakenUp(NamedTuple):
-    """A file that the log has at two entries, or that is another one now: the entries, and when it was modified."""
+    """A file that the log has at two entries, or that is another one now: the entries, and when it was modified.
+
+    `before` is the path at its first entry, where it was renamed since.
+    """
 
     path: str
     entry: int
     modified: datetime
     again: int | None
     modified_again: datetime
+    before: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFiles:
     """The files that a stream reads, as the log of its file source and the folder are now, `read_at` (UTC).
 
-    `query_id` is the id of the query whose checkpoint has the log. `entries` has, by number, the files of the log's
+    `query_id` is the id of the query whose checkpoint has the log. `digests` are its checksums up to the ends of ranges
+    that micro-batches read (recon.evidence.source_files.LogDigest). `entries` has, by number, the files of the log's
     entries from the period on, `last` is the number of the newest one, None for a log without any, and `missing` are
     the numbers between that it lacks. `newest` is the latest modification time of a file in it. `unread` are the files
     of the folder that are not in the log, `known_names` those of them whose name alone is. `twice` are files at two
-    entries, `replaced` those that were modified since they were taken up. `elsewhere` counts files of the log that are
-    not below the folder, `gone` those that are no longer there, `below` files in subfolders that are not read.
+    entries, `replaced` those that were modified since they were read, `renamed` those that have the very time of one
+    that was read before and is gone. `elsewhere` counts files of the log that are not below the folder, `unlisted` are
+    those that Spark would not have listed by what recon.yml says, `gone` counts those that are no longer there. `below`
+    counts files in subfolders that are not read, `sources` the file sources of the query.
     """
 
     location: str
@@ -101,6 +107,9 @@ class SourceFiles:
     gone: int = 0
     below: int = 0
     sources: int = 1
+    digests: Mapping[int, str] = field(default_factory=dict)
+    unlisted: Sequence[str] = ()
+    renamed: Sequence[TakenUp] = ()
 
     @property
     def topic(self) -> str:
@@ -136,9 +145,8 @@ class SourceFiles:
             if file.path in self.known_names:
                 found.append((file, "a file of the same name was read before (fileNameOnly)"))
             elif self._is_too_old(file.modified):
-                age = self.listing.max_age or timedelta()
-                days = f"{plural(age.days, 'day')}" if age.days and not age.seconds else str(age)
-                found.append((file, f"it is more than {days} older than the newest file that was read (maxFileAge)"))
+                age = self.listing.options.get("maxfileage", "7d")
+                found.append((file, f"it is older than the newest file that was read by more than {age} (maxFileAge)"))
         return found
 
     def _is_too_old(self, modified: datetime) -> bool:

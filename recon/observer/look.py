@@ -10,6 +10,7 @@ from recon.errors import EvidenceError
 from recon.evidence import checkpoint, delta_log, kafka_logs
 from recon.evidence.kafka_admin import KafkaAdmin
 from recon.evidence.observed import attributed, front_of, is_of_plan, plans, ranges_of, written
+from recon.evidence.source_files import LogDigest
 from recon.ledger import Ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import utc_now
@@ -125,7 +126,11 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
         if len(found) < _WAIT_AT_MOST:
             wait = f"{plural(len(found), 'micro-batch')} of the table wait for an entry until the broker gives the ids"
             return Look(unseen=unseen, waits=f"{wait} of their topics: {error}")
-    entries = list(_entries(found, newest, pipeline.name, sink, location, log))
+    files = LogDigest(at)
+    entries = [
+        replace(entry, files_digest=files.of(entry.offsets))
+        for entry in _entries(found, newest, pipeline.name, sink, location, log)
+    ]
     kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
     entries[-1] = replace(entries[-1], kafka_state=kafka_state)
     return Look(entered=ledger.extend(entries, after=position), unseen=unseen)

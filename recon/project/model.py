@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -594,6 +595,14 @@ class Project(Strict):
     def resolve(self, location: str) -> str:
         """A path or URI of recon.yml as an absolute one; `~` is the home of the user."""
         return locations.absolute(location, self.project_dir)
+
+    def listing(self, source: Source) -> FileListing:
+        """Which files of the folder a query reads, with the place of their archive made absolute."""
+        listing = source.listing
+        archive = listing.options.get("sourcearchivedir")
+        if archive is None:
+            return listing
+        return replace(listing, options={**listing.options, "sourcearchivedir": self.resolve(archive)})
 
     def local_path(self, location: str) -> Path:
         """A path of recon.yml that must be on this machine.

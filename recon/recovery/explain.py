@@ -479,7 +479,7 @@ class _Witnesses:
         source = self.pipeline.source
         folder = Storage(self.project.resolve(source.files or ""), self.project.storage_options)
         try:
-            log = source_files.read(self.storage, folder, tuple(spans), source.listing)
+            log = source_files.read(self.storage, folder, tuple(spans), self.project.listing(source))
         except ReconError as error:
             return Unavailable("kafka", str(error))
         end = 0 if log.last is None else log.last + 1

@@ -19,6 +19,7 @@ from recon.project import load
 from tests.cases.lake import statuses
 from tests.cases.landing import Landing
 from tests.cases.test_source_table import answer, codes
+from tests.support import fault_cases
 from tests.support.processes import recon
 
 pytestmark = pytest.mark.spark
@@ -87,7 +88,7 @@ def test_lines_that_are_no_rows(hooked: Landing) -> None:
     hooked.run()
     run = hooked.audit()
     assert answer(run) == "could not be proved"
-    assert "array.json of log entry 1: a line of it is no JSON object" in run.pipelines[0].because
+    assert "array.json of log entry 1: a line of it is not one JSON object" in run.pipelines[0].because
     text = hooked.with_(path=hooked.path / "csv", format="csv", options={"header": "true"})
     text.folder.mkdir(parents=True)
     (text.folder / "blank.csv").write_bytes(b"\n\nid,name\n1,a\n   \n2,b\n\n")
@@ -121,7 +122,7 @@ def test_a_file_that_is_too_old_is_passed_over(landing: Landing) -> None:
     assert codes(run, "source_files") == [Code.GAP]
     assert answer(run) == "not complete"
     assert "late.json" in run.pipelines[0].because
-    assert "more than 7 days older than the newest file that was read (maxFileAge)" in run.pipelines[0].because
+    assert "older than the newest file that was read by more than 7d (maxFileAge)" in run.pipelines[0].because
     assert sum(entry.rows_read or entry.rows_written or 0 for entry in landing.entries()) == 4
     # With an age that allows it, the file is read after all; somebody has to say that this is what was missing.
     landing = landing.with_(options={"maxFileAge": "30d"})
@@ -247,6 +248,70 @@ def test_the_log_is_an_older_copy_or_lacks_entries(hooked: Landing) -> None:
     run = hooked.audit()
     assert answer(run) != "complete"
     assert run.results
+
+
+def test_an_older_checkpoint_that_goes_on_with_other_files(landing: Landing) -> None:
+    """As many rows as before, so that no count shows it: the checksum of the log does."""
+    landing.put("a.json", 2, age=2 * DAY)
+    landing.run()
+    older = landing.path / "older"
+    shutil.copytree(landing.checkpoint, older)
+    landing.put("b.json", 2, first=5)
+    landing.run()
+    assert answer(landing.audit()) == "complete"
+    shutil.rmtree(landing.checkpoint)
+    older.rename(landing.checkpoint)
+    (landing.folder / "b.json").unlink()
+    landing.put("c.json", 2, first=50)
+    if landing.write == "recon":
+        with pytest.raises(StreamingQueryException, match="its log of files has other files than were read then"):
+            landing.run()
+    else:
+        landing.run()  # Delta takes it for a replay and drops it
+    run = landing.audit()
+    assert Code.MUTATED in codes(run, "source_files")
+    assert answer(run) == "not complete"
+
+
+def test_a_file_that_was_renamed(landing: Landing) -> None:
+    landing.put("a.json", 2)
+    landing.run()
+    assert answer(landing.audit()) == "complete"
+    (landing.folder / "a.json").rename(landing.folder / "b.json")
+    landing.run()
+    run = landing.audit()
+    assert codes(run, "source_files") == [Code.INCONCLUSIVE]
+    assert "b.json, read in log entry 1, has the very time of a.json" in run.pipelines[0].because
+
+
+def test_a_parent_of_the_folder_that_the_query_reads(hooked: Landing) -> None:
+    hooked.put("a.json", 2)
+    hooked.run()
+    hooked.put("late.json", 1, age=10 * DAY)
+    project = hooked.project
+    (pipeline,) = project.pipelines
+    source = pipeline.source.model_copy(update={"files": "."})
+    above = project.model_copy(update={"pipelines": (pipeline.model_copy(update={"source": source}),)})
+    run = fault_cases.audit(above, spark=hooked.spark)
+    assert answer(run) == "could not be proved"
+    assert "the query read landing/a.json in" in run.pipelines[0].because
+
+
+def test_a_folder_that_is_reached_by_links(hooked: Landing) -> None:
+    real, other = hooked.path / "real", hooked.path / "other"
+    real.mkdir()
+    other.mkdir()
+    hooked.folder.symlink_to(real)
+    (real / "day=1").symlink_to(other)
+    hooked.put("day=1/a.json", 2)
+    hooked.run()
+    project = hooked.project
+    (pipeline,) = project.pipelines
+    for folder in ("landing", "real", "./other/../landing"):
+        source = pipeline.source.model_copy(update={"files": folder})
+        spelled = project.model_copy(update={"pipelines": (pipeline.model_copy(update={"source": source}),)})
+        run = fault_cases.audit(spelled, spark=hooked.spark)
+        assert answer(run) == "complete", (folder, run.pipelines[0].because)
 
 
 def test_another_folder_than_the_query_reads(hooked: Landing, tmp_path: Path) -> None:

@@ -204,10 +204,13 @@ def test_versions_that_were_cleaned_up_unread(layers: Layers) -> None:
     run = layers.audit()
     assert Code.LOSS_RETENTION in codes(run, "source_table")
     assert answer(run) == "not complete"
-    layers.run()  # passes over them without an error
-    run = layers.audit()
-    assert Code.INCONCLUSIVE in codes(run, "source_rows")
-    assert answer(run) == "not complete"
+    try:
+        layers.run()  # passes over them without an error
+    except StreamingQueryException as error:
+        assert "DELTA_STREAMING_TRAILING_COMMIT_MISSING" in str(error)  # Delta 4.4 stops there
+    else:
+        assert Code.INCONCLUSIVE in codes(layers.audit(), "source_rows")
+    assert answer(layers.audit()) == "not complete"
 
 
 def test_a_table_that_was_made_anew(layers: Layers) -> None:

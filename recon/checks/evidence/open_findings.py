@@ -288,12 +288,13 @@ def _rejudged(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
     unread = verdict.skipped or (None if asked else verdict.unproved)
     message = verdict.message
     worst = next(iter((*failing, *unproved)), None)
-    if worst is not None and (not verdict.failures or worst not in verdict.findings):
+    accepted = [f.message for f in findings if f.code is Code.ACCEPTED]
+    settled = any(f.message and verdict.message.startswith(f.message) for f in before if _ends_one(accepted, f))
+    if worst is not None and (not verdict.failures or worst not in verdict.findings or settled):
         more = len(failing) + len(unproved) - 1
         message = worst.message + (f" (and {more} more)" if more else "")
     elif worst is None and (before or asked):
-        accepted = [f for f in findings if f.code is Code.ACCEPTED]
-        message = accepted[0].message if accepted else ""
+        message = accepted[0] if accepted else ""
     reason = unread or (unproved[0].message if unproved else None)
     evidence = {**verdict.evidence, "unread": unread} if unread else verdict.evidence
     return replace(
@@ -305,6 +306,11 @@ def _rejudged(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
         skipped=None if failing else verdict.skipped,
         evidence=evidence,
     )
+
+
+def _ends_one(accepted: Sequence[str], finding: Finding) -> bool:
+    """Whether a finding is among those that were accepted: their messages end with its own."""
+    return any(message.endswith(f"{finding.code}: {finding.message}") for message in accepted)
 
 
 def unread_before(witnesses: Witnesses, topic: str, topic_id: str | None, partition: int) -> Spans:

@@ -15,9 +15,9 @@ from recon.checks.evidence.findings import Findings, ledger_of, named, no_entrie
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
 from recon.model import Code, LedgerSlice, SourceFile, SourceFiles, Verdict, Witnesses, why_unknown
-from recon.model.file_offsets import is_files, query_of
+from recon.model.file_offsets import described, is_files, query_of
 from recon.model.positions import SourceKind
-from recon.text import plural
+from recon.text import plural, some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +40,12 @@ class SourceFilesRead(EvidenceCheck):
             was read before (`fileNameOnly`).
         DUPLICATE: a file is in two entries of the log, and did not change between. Not in a sink whose rows later
             micro-batches replace.
-        MUTATED: the log ends below what was read of it: an older copy of the checkpoint is in its place.
+        MUTATED: the log ends below what was read of it, or has other files than were read: an older copy of the
+            checkpoint is in its place.
         RECREATED: the checkpoint is of another query than the one that read last.
         INCONCLUSIVE: a file was written again after it was read, and Spark reads it only once, or read it once more;
-            or a fresh checkpoint read files that the query before it may have read; or entries of the log are missing.
+            or a file has the time of one that was read before and is gone: it may have been renamed; or a fresh
+            checkpoint read files that the query before it may have read; or entries of the log are missing.
 
     Example:
         data_tests:
@@ -87,6 +89,7 @@ class SourceFilesRead(EvidenceCheck):
             return findings.verdict("")
         come_to = read[newest]
         _judge_log(newest, come_to, source, findings)
+        _judge_history(newest, ledger, source, findings)
         _judge_begun_again(newest, covered, source, witnesses, findings)
         _judge_read_again(newest, source, witnesses, findings)
         for file, why in source.passed_over:
@@ -111,7 +114,8 @@ class SourceFilesRead(EvidenceCheck):
     def _judge_waiting(
         self, key: Key, waiting: Sequence[SourceFile], source: SourceFiles, findings: Findings, now: datetime
     ) -> None:
-        findings.add(Code.INFLIGHT, f"{source.location}: {plural(len(waiting), 'file')} wait to be read", key=key)
+        told = f"{plural(len(waiting), 'file')} {'waits' if len(waiting) == 1 else 'wait'} to be read"
+        findings.add(Code.INFLIGHT, f"{source.location}: {told}", key=key)
         oldest = min(waiting, key=lambda file: file.modified)
         for code, limit in ((Code.STALLED, self.error_after), (Code.LAG, self.warn_after)):
             if limit is not None and now - oldest.modified > limit.length:
@@ -128,8 +132,14 @@ def _why_unproved(source: SourceFiles) -> str:
         return f"there is no folder at {source.location}: correct the pipeline's source (files)"
     if source.elsewhere:
         return (
-            f"{source.elsewhere:,} of {plural(source.files, 'file')} that the query read are not in {source.location}: "
-            "recon.yml names another folder than the query reads, or a part of it"
+            f"of {plural(source.files, 'file')} that the query read, {source.elsewhere:,} cannot be in "
+            f"{source.location}: recon.yml names another folder than the query reads, or a part of it"
+        )
+    if source.unlisted:
+        return (
+            f"the query read {some(source.unlisted)} in {source.location}, which it does not read by what recon.yml "
+            "says of it: name the very folder that it reads (files), and its recursiveFileLookup and pathGlobFilter "
+            "(options)"
         )
     return ""
 
@@ -165,10 +175,27 @@ def _judge_log(key: Key, come_to: int, source: SourceFiles, findings: Findings) 
     for span in source.missing:
         findings.add(
             Code.INCONCLUSIVE,
-            f"the log of files has no more {key.offsets(*span)}: which they were is not known; restore the checkpoint",
+            f"the log of files lacks {described(*span)}: which files they had is not known; restore the checkpoint",
             key=key,
             span=span,
         )
+
+
+def _judge_history(key: Key, ledger: LedgerSlice, source: SourceFiles, findings: Findings) -> None:
+    """Whether the log is still the one that was read: an older copy of a checkpoint goes on with other files."""
+    for entry, head in enumerate(ledger.heads):
+        ends = [read.end_offset for read in ledger.ranges.of(entry) if read.topic == key.topic]
+        now = source.digests.get(max(ends, default=-1))
+        if None not in (head.files_digest, now) and head.files_digest != now:
+            findings.add(
+                Code.MUTATED,
+                f"the log of files up to log entry {max(ends) - 1} is another one than {named(head)} read: an older "
+                "copy of the checkpoint was put in its place and went on with other files, which may be in no sink, "
+                "while others are there twice; compare the rows, then accept this",
+                head=head,
+                key=key,
+            )
+            return
 
 
 def _judge_begun_again(
@@ -215,6 +242,15 @@ def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findi
             findings.add(
                 Code.INCONCLUSIVE,
                 f"{what}, {written}: rows that were in it before are in the sink twice; compare them, then accept this",
+                key=key,
+            )
+    for taken in source.renamed:
+        if witnesses.sink not in witnesses.rewriting:
+            findings.add(
+                Code.INCONCLUSIVE,
+                f"{source.location}: {taken.path}, read in log entry {taken.again}, has the very time of "
+                f"{taken.before}, which was read in log entry {taken.entry} and is gone: where it was renamed, its "
+                "rows are in the sink twice; compare them, then accept this",
                 key=key,
             )
     for taken in source.replaced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,6 +146,10 @@ def test_which_files_spark_lists(
         ("json", b'{"a": 1}\r{"a": 2}\r\n', {}, 2),
         ("json", b'[{"a": 1}, {"a": 2}]\n', {}, None),
         ("json", b"null\n", {}, None),
+        ("json", b'{"a": "}{"}\n{"a": {"b": [{}, {}]}}\n{broken\n', {}, 3),
+        ("json", b'{"a": 1}{"a": 2}\n', {}, None),
+        ("json", b'{"a": 1} [1]\n', {}, None),
+        ("json", b'{"a": 1}\n\x0b\n\x00\n', {}, None),
         ("json", b'{"a": 1}\n', {"multiline": "true"}, None),
         ("json", b'{"a": 1}\n', {"mode": "DROPMALFORMED"}, None),
         ("text", b"a\n\nb", {}, 3),
@@ -168,9 +173,66 @@ def test_rows_of_a_file(
     assert counted == rows or (rows is None and isinstance(counted, str))
 
 
+def test_endings_of_codecs_in_any_case_and_summaries_of_parquet(landing: FileStream) -> None:
+    uri = landing.put("a.json.GZ")
+    (landing.folder / "a.json.GZ").write_bytes(gzip.compress(b'{"a": 1}\n' * 300))
+    os.utime(landing.folder / "a.json.GZ", ns=(MADE * 1_000_000, MADE * 1_000_000))
+    landing.logged(0, uri, landing.put("_metadata"))
+    read = landing.read((0, 1))
+    assert (read.records(0, 1), read.unlisted) == (300, ())
+
+
+def test_files_that_recon_yml_does_not_list(landing: FileStream) -> None:
+    landing.logged(0, landing.put("sub/a.json"), landing.put("b.csv"))
+    assert landing.read((0, 1), pattern="*.json").unlisted == ("b.csv", "sub/a.json")
+    assert landing.read((0, 1), options={"recursivefilelookup": "true"}).unlisted == ()
+
+
+def test_a_file_that_was_renamed(landing: FileStream) -> None:
+    a = landing.put("a.json")
+    landing.logged(0, a)
+    (landing.folder / "a.json").rename(landing.folder / "b.json")
+    landing.logged(1, (landing.folder / "b.json").as_uri())
+    assert [(one.before, one.path, one.entry, one.again) for one in landing.read((0, 2)).renamed] == [
+        ("a.json", "b.json", 0, 1)
+    ]
+    assert not landing.read((0, 1)).renamed, "of entries that are not asked about"
+
+
+def test_the_checksum_is_the_same_as_the_log_grows_and_is_compacted(landing: FileStream) -> None:
+    grown, digests = source_files.LogDigest(Storage(str(landing.state))), {}
+    files = [{"path": landing.put(f"{n}.json"), "timestamp": MADE + n, "batchId": n} for n in range(13)]
+    for n, file in enumerate(files):
+        landing.log(str(n), file)
+        digests[n + 1] = grown.of([OffsetSpan(TOPIC, QUERY, 0, n, n + 1)])
+    assert len({*digests.values(), None}) == 14
+    landing.log("9.compact", *files[:10])
+    for n in range(10):
+        (landing.state / "sources" / "0" / str(n)).unlink()
+    read = landing.read(*((n, n + 1) for n in range(13)))
+    assert read.digests == digests
+    fresh = source_files.LogDigest(Storage(str(landing.state)))
+    for end in (13, 4, 10, 11):
+        assert fresh.of([OffsetSpan(TOPIC, QUERY, 0, 0, end)]) == digests[end]
+    landing.log("11", files[12] | {"batchId": 11})
+    assert landing.read((0, 13)).digests[13] != digests[13]
+    (landing.state / "sources" / "0" / "11").unlink()
+    assert landing.read((0, 13)).digests == {}
+    assert fresh.of([OffsetSpan(TOPIC, QUERY, 0, 0, 12)]) is None
+    assert fresh.of([OffsetSpan("orders", None, 0, 0, 12)]) is None
+
+
 @pytest.mark.parametrize(
     "content",
-    ["", "v2\n", "v1\n{", 'v1\n{"path": "file:///a"}', 'v1\n{"path": 1, "timestamp": 1, "batchId": 0}', "v1\n[]"],
+    [
+        "",
+        "v1\n",
+        "v2\n",
+        "v1\n{",
+        'v1\n{"path": "file:///a"}',
+        'v1\n{"path": 1, "timestamp": 1, "batchId": 0}',
+        "v1\n[]",
+    ],
 )
 def test_a_log_that_cannot_be_understood(landing: FileStream, content: str) -> None:
     (landing.state / "sources" / "0" / "0").write_text(content)

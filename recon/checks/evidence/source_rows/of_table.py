@@ -8,6 +8,7 @@ from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.row_accounting import Account
 from recon.model import Code, DeclaredRows, LedgerSlice, SourceLog, Unavailable, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, is_delta
+from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
 from recon.text import plural
@@ -37,6 +38,13 @@ def rows_in(read: OffsetSpan, source: SourceLog | Unavailable | None) -> int | s
     return source.why_other(read.topic) or source.records(*read.span)
 
 
+def unsaid_of(ranges: Sequence[OffsetSpan]) -> str:
+    """What else may be the cause where files were read: options of the query say which rows a file has."""
+    if not any(is_files(read.topic) for read in ranges):
+        return ""
+    return "; or recon.yml lacks an option of the query (source: options), such as header, multiLine, lineSep or mode"
+
+
 def faults(
     counts: Account,
     entry: int,
@@ -62,7 +70,7 @@ def faults(
     if read is not None and read != records:
         code, what = (Code.GAP, "left out") if read < records else (Code.DUPLICATE, "read twice")
         before = "; what a query filters before foreachBatch is not counted: filter in the transform"
-        why = f"some were {what}{before if read < records else ''}{began}"
+        why = f"some were {what}{before if read < records else ''}{began}{unsaid_of(ranges)}"
         yield code, f"read {plural(read, 'row')}, and its source has {rows}: {why}"
     elif counts.counted[entry].doubted:
         yield (

@@ -111,7 +111,7 @@ def said(counts: Account, witnesses: Witnesses) -> str:
         if not any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
     ]
     if witnesses.source_log is not None:
-        return f"; the log of the table that was read has the rows of {plural(len(counted), 'micro-batch')}"
+        return f"; the log of what was read has the rows of {plural(len(counted), 'micro-batch')}"
     return f"; the records of {plural(len(counted), 'micro-batch')} were counted in Kafka" if counted else ""
 
 

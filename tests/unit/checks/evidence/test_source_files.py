@@ -106,6 +106,22 @@ def test_a_log_that_ends_below_what_was_read_or_lacks_entries() -> None:
     assert codes(judged(of, read(0, 0, 3))) == [Code.INCONCLUSIVE]
 
 
+def test_a_log_with_other_files_than_were_read() -> None:
+    of = source([file("a")], [file("b")], digests={1: "x", 2: "y"})
+    same = judged(of, read(0, 0, 1, files_digest="x"), read(1, 1, 2, files_digest="y"), read(2, 2, 2))
+    assert not same.findings
+    other = judged(of, read(0, 0, 1, files_digest="x"), read(1, 1, 2, files_digest="z"))
+    assert codes(other) == [Code.MUTATED]
+    assert other.findings[0].batch_id == 1
+
+
+def test_a_file_that_may_have_been_renamed() -> None:
+    renamed = [TakenUp("b", 0, NOW - HOUR, 1, NOW - HOUR, "a")]
+    of = source([file("a")], [file("b")], renamed=renamed)
+    assert codes(judged(of, read(0, 0, 1), read(1, 1, 2))) == [Code.INCONCLUSIVE]
+    assert not judged(of, read(0, 0, 1), read(1, 1, 2), rewriting=("lake",)).findings
+
+
 def test_a_query_with_a_log_of_its_own() -> None:
     old = file("a", age=timedelta(days=1))
     entries = (read(0, 0, 1, OTHER), read(0, 0, 1, QUERY, epoch=1))
@@ -125,6 +141,7 @@ def test_a_query_with_a_log_of_its_own() -> None:
         source([file("a")], exists=False),
         source([file("a")], elsewhere=1),
         source([file("a")], sources=2),
+        source([file("a")], unlisted=("sub/a",)),
     ],
 )
 def test_what_cannot_be_proved(of: Any) -> None:
