@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,23 @@ from typing import Any
 import pytest
 
 from tests.cases.lake import Lake
+
+# A query here runs once, over a few rows: compiling its plan takes a fifth of all CPU. Other folders let Spark compile.
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lets Spark interpret plans in this folder."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    spark = request.getfixturevalue("spark")
+    for key, value in _INTERPRETED.items():
+        spark.conf.set(key, value)
+    yield
+    for key in _INTERPRETED:
+        spark.conf.unset(key)
 
 
 @pytest.fixture

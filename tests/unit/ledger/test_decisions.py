@@ -14,11 +14,11 @@ from recon.audit.followed import actions
 from recon.decision import Decision, this_user
 from recon.errors import ConfigError
 from recon.ledger import Ledger, open_ledger
-from recon.ledger.chain import link
+from recon.ledger.chain import link, seal
 from recon.ledger.columns import ENTRIES, to_table
 from recon.ledger.rebuild import entry_of
 from recon.ledger.store import DeltalakeStore, LedgerTable
-from recon.model import LedgerEntry, ReconStamp, SinkCommit, dump_stamp, parse_stamp
+from recon.model import LedgerEntry, ReconStamp, SinkCommit, dump_stamp, offsets_text, parse_stamp
 from recon.model.compliance import ActionRecord
 from recon.model.wire.app_ids import chain_id
 from recon.model.wire.quarantine import ClaimNote, dump_claim, parse_claim
@@ -77,7 +77,7 @@ def test_a_ledger_of_an_earlier_version_is_read_and_gains_the_columns_by_a_decis
     other.append(entry(3))
     assert not columns_of(one) & set(ENTRIES.added)
     one.append(released(**DECIDED))
-    assert columns_of(one) >= set(ENTRIES.added)
+    assert columns_of(one) >= set(DECIDED)
     other.append(entry(4))  # its snapshot is of the table without the columns
     for ledger in (one, other, open_ledger(project(tmp_path))):
         assert ledger.verify() == []
@@ -86,6 +86,16 @@ def test_a_ledger_of_an_earlier_version_is_read_and_gains_the_columns_by_a_decis
     one.compact()
     again = open_ledger(project(tmp_path))
     assert again.verify() == [] and [e.by for e in again.entries() if e.is_release] == ["Ada Lovelace"]
+
+
+def test_the_checksum_of_a_log_of_files_is_sealed_and_added_when_it_is_needed(tmp_path: Path) -> None:
+    earlier_version(tmp_path / "_recon", entry(0))
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(replace(entry(1), files_digest="0" * 64))
+    assert ledger.verify() == [] and [e.files_digest for e in ledger.entries()] == [None, "0" * 64]
+    assert "files_digest" in columns_of(ledger)
+    forged = [replace(e, files_digest=e.files_digest and "1" * 64) for e in ledger.entries()]
+    assert [seal(e, offsets_text(e.offsets)) == e.entry_hash for e in forged] == [True, False]
 
 
 def test_a_ledger_of_an_earlier_version_is_read_through_delta_rs(
