@@ -454,6 +454,12 @@ def widths(slice_: LedgerSlice) -> list[int]:
     return [int(width) for width in found.tolist()]
 
 
+def read_last(ledger: LedgerSlice) -> Iterator[Key]:
+    """The topic partitions that micro-batches read, newest first."""
+    for entry in reversed(coverage(ledger).micro_batches):
+        yield from (Key(read.source, read.topic, read.partition) for read in ledger.ranges.of(entry))
+
+
 def log_start_of(witnesses: Witnesses, key: Key, topic_id: str | None) -> tuple[int | None, str]:
     """(log start of the topic partition the ledger speaks of, why it is not known)."""
     if not is_kafka(key.topic):

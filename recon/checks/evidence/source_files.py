@@ -10,7 +10,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Coverage, Key, coverage
+from recon.checks.evidence.coverage import Coverage, Key, coverage, read_last
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
@@ -78,7 +78,7 @@ class SourceFilesRead(EvidenceCheck):
         if reason := _why_unproved(source):
             return Verdict(unproved=reason)
         findings = Findings.of(witnesses)
-        newest = next(key for key in _read_last(ledger, covered) if key in read)
+        newest = next(key for key in read_last(ledger) if key in read)
         if newest.topic != source.topic:
             findings.add(
                 Code.RECREATED,
@@ -148,12 +148,6 @@ def _message(source: SourceFiles, come_to: int, waiting: int) -> str:
     read = f"read up to log entry {come_to - 1}" if come_to else "nothing read yet"
     told = f"{source.location}: {plural(source.files, 'file')} in the log, {read}; {plural(waiting, 'file')} to read"
     return f"{told}; {plural(source.below, 'file')} in subfolders, which Spark does not read" if source.below else told
-
-
-def _read_last(ledger: LedgerSlice, covered: Coverage) -> Iterator[Key]:
-    """The topic partitions that micro-batches read, newest first."""
-    for entry in reversed(covered.micro_batches):
-        yield from (Key(read.source, read.topic, read.partition) for read in ledger.ranges.of(entry))
 
 
 def _logged(source: SourceFiles, come_to: int) -> Iterator[SourceFile]:

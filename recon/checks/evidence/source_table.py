@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, coverage
+from recon.checks.evidence.coverage import Key, coverage, read_last
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
@@ -86,7 +86,7 @@ class SourceTableVersions(EvidenceCheck):
             return Verdict(unproved=f"no micro-batch of sink {witnesses.sink} read a Delta table")
         if not table.exists or table.last is None or table.table_id is None:
             return Verdict(unproved=f"there is no Delta table at {table.location}, or its log cannot be read")
-        newest = next((key for key in _read_last(ledger) if is_delta(key.topic)), None)
+        newest = next((key for key in read_last(ledger) if is_delta(key.topic)), None)
         if newest is None:
             return Verdict(unproved=f"the newest micro-batches of sink {witnesses.sink} read no Delta table")
         if newest.topic != table.topic:
@@ -181,12 +181,6 @@ class SourceTableVersions(EvidenceCheck):
                 why = f"{what}, longer than {limit}; see whether the query runs and keeps up"
                 findings.add(code, f"{table.location}: {why}", key=key)
                 return
-
-
-def _read_last(ledger: LedgerSlice) -> Iterator[Key]:
-    """The topic partitions that micro-batches read, newest first."""
-    for entry in reversed(coverage(ledger).micro_batches):
-        yield from (Key(read.source, read.topic, read.partition) for read in ledger.ranges.of(entry))
 
 
 def _commits_read(ledger: LedgerSlice, key: Key, *, above: int = -1) -> Spans:
