@@ -99,6 +99,13 @@ def test_a_check_of_another_kind_of_source(tmp_path: Path, old: str, new: str) -
         bind(loaded(tmp_path, old, new))
 
 
+def test_an_archive_is_relative_to_recon_yml(tmp_path: Path) -> None:
+    options = "{cleanSource: archive, sourceArchiveDir: archive}"
+    project = loaded(tmp_path, "orders}", f"orders, options: {options}}}")
+    listing = project.listing(project.pipelines[0].source)
+    assert listing.options["sourcearchivedir"] == str(tmp_path / "archive")
+
+
 def test_commands_about_kafka(tmp_path: Path) -> None:
     project = loaded(tmp_path)
     spark: Any = None

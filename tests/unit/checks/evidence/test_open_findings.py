@@ -9,8 +9,8 @@ from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, Finding, Verdict, Witnesses
 from recon.model.ledger import REPAIRS
-from recon.model.proof import OpenFinding, Proofs
-from recon.testing.evidence import NOW, SINK, TOPIC, Entry, ledger
+from recon.model.proof import Acceptance, OpenFinding, Proofs
+from recon.testing.evidence import NOW, PIPELINE, SINK, TOPIC, Entry, ledger
 from tests.support.witnesses import group, probe, rows, sink_proof, told, witnesses
 
 CHECK = SourceRows()
@@ -66,3 +66,17 @@ def test_a_repair_that_left_a_row_out_repairs_nothing_where_no_broker_tells_why(
     assert [t for t in told(verdict, info=True) if t[2] is not None and t[2] <= 14 < (t[3] or 0)] == [
         ("LOSS_RETENTION", 0, 14, 15)
     ], told(verdict, info=True)
+
+
+def test_an_accepted_finding_does_not_lead_a_message() -> None:
+    """Two findings without offsets, of which one was accepted: the other one is what the check says."""
+    known, new = (
+        Finding(code=Code.GAP, message=f"{name} was never read", pipeline=PIPELINE, sink=SINK)
+        for name in ("old", "new")
+    )
+    by = Acceptance(by="ada", reason="known", at=NOW)
+    open_ = OpenFinding(finding=known, check="source_files", first_seen=NOW, last_seen=NOW, accepted=by)
+    verdict = Verdict.of_findings([known, new], message="old was never read (and 1 more)")
+    judged = with_open_findings(verdict, "source_files", seen(proofs=Proofs(of_sink={SINK: sink_proof(open=(open_,))})))
+    assert judged.message == "new was never read"
+    assert [f.code for f in judged.findings] == [Code.GAP, Code.ACCEPTED]
