@@ -162,7 +162,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     #    never looks like a loss.
     kafka = read("kafka", lambda: reader.kafka(known(slices) or {}, proofs))
     #    The same holds for the Delta table or the folder that the query reads instead of Kafka.
-    table = (
+    source_log = (
         None if pipeline.of_kafka else read("kafka", lambda: reader.source_log(known(slices) or {}, known(delta) or {}))
     )
 
@@ -190,7 +190,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
-        source_log=table,
+        source_log=source_log,
         observed=pipeline.is_observed,
         own_function=pipeline.write == "foreach_batch",
         source_columns=_source_columns(pipeline),
@@ -265,7 +265,7 @@ class Evidence:
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
         if isinstance(self.witnesses.source_log, Unavailable) and "kafka" in self._wanted:
-            yield self.witnesses.source_log
+            yield replace(self.witnesses.source_log, witness="the log of what the query reads")
         if isinstance(self._looked, Unavailable):
             yield self._looked
         elif self._looked.waits:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recon.cli.shared import OutputOption, Session, print_json, print_table
-from recon.model.positions import is_kafka, partition_name, place
+from recon.model.positions import SourceKind, is_kafka, kind_of, partition_name, place
 
 if TYPE_CHECKING:
     from recon.recovery.explain import Explanation
     from recon.recovery.ranges import RangeHeld
 
+_SOURCE: Mapping[SourceKind, str] = {"a Delta table": "table", "a folder of files": "log"}  # the last column
 _MOST = 20  # ranges listed when Kafka still has all of them
 
 
@@ -47,9 +48,9 @@ def _print(session: Session, explanation: Explanation) -> None:
     shown = [r for r in explanation.ranges if r.held != "held"] or list(explanation.ranges[:_MOST])
     if shown:
         typer.echo()
-        of_table = any(not is_kafka(r.span.topic) for r in shown)
+        source = next((_SOURCE[kind] for r in shown if (kind := kind_of(r.span.topic)) != "Kafka"), "kafka")
         rows = [(partition_name(r.span.topic, r.span.partition), *_places(r), r.held) for r in shown]
-        print_table(("partition", "start", "end", "log_start", "log_end", "table" if of_table else "kafka"), rows)
+        print_table(("partition", "start", "end", "log_start", "log_end", source), rows)
     if len(shown) < len(explanation.ranges):
         typer.echo(f"{len(explanation.ranges) - len(shown)} more ranges, all held.")
 

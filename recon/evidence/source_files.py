@@ -5,7 +5,7 @@ file, `{"path":"file:///landing/a.json","timestamp":1764000000000,"batchId":N}`,
 modification time. Every tenth is a `<N>.compact` with the files of all entries so far; older files may then be gone.
 Paths are URIs, percent-encoded. An entry without files is not written.
 
-Which files of the folder a stream takes up is as Spark lists it (`InMemoryFileIndex`): none whose name, or that of a
+Which files of the folder a stream reads is as Spark lists it (`InMemoryFileIndex`): none whose name, or that of a
 folder above, begins with `_` or `.`; those of subfolders only where these are partitions (`date=2026-11-26`), or with
 recursiveFileLookup.
 """
@@ -18,6 +18,7 @@ import hashlib
 import io
 import json
 import os
+import posixpath
 import re
 import zlib
 from collections import Counter
@@ -33,7 +34,7 @@ from urllib.parse import unquote, urlparse
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint
 from recon.lazy import pa
-from recon.model import FileFormat, FileListing, SourceFile, SourceFiles, TakenUp
+from recon.model import ChangedFile, FileFormat, FileListing, SourceFile, SourceFiles
 from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.wire.values import loads, whole
@@ -72,7 +73,7 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
         state: the query's checkpoint.
         folder: the folder that the query reads.
         ranges: what micro-batches read of it, and perhaps of other sources.
-        listing: which files Spark takes up.
+        listing: which files Spark reads, and how.
 
     Raises:
         EvidenceError: there is no checkpoint, a file of the log is torn or no JSON, or the folder cannot be listed.
@@ -81,7 +82,7 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
     query_id = checkpoint.query_id(state)
     mine = [span for span in ranges if is_files(span.topic)]
     sources = sorted({span.source for span in mine}) or [0]
-    # The folder before the log: a file that is taken up meanwhile is in the log, and does not look unread.
+    # The folder before the log: a file that is read meanwhile is in the log, and does not look unread.
     stored = folder.stored(links=True)
     logged = _log(state, f"sources/{sources[0]}")
     last = max(logged, default=None)
@@ -123,7 +124,7 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
         newest=max((file.modified for file in files), default=None),
         unread=unread,
         known_names=frozenset(
-            file.path for file in unread if listing.names_only and file.path.rpartition("/")[2] in names
+            file.path for file in unread if listing.is_on("filenameonly") and file.path.rpartition("/")[2] in names
         ),
         twice=tuple(_twice(files)),
         replaced=tuple(_replaced(files, stored)),
@@ -169,8 +170,9 @@ class LogDigest:
             end, digest = 0, ""
         folder = f"sources/{read.source}"
         try:
-            entries = [self._entry(folder, number) for number in range(end, min(read.end_offset, end + _FEW))]
-            if None in entries or end + len(entries) < read.end_offset:
+            few = range(end, read.end_offset) if read.end_offset - end <= _FEW else range(0)
+            entries = [self._entry(folder, number) for number in few]
+            if not few or None in entries:
                 entries, end, digest = _first(_log(self._state, folder), read.end_offset), 0, ""
         except EvidenceError:
             return None
@@ -226,8 +228,9 @@ def found(state: Storage, source: int) -> tuple[str, FileFormat | None]:
     if len(stores) != 1:
         what = "files of several stores" if stores else "no file"
         raise EvidenceError(f"checkpoint {state.uri}: the log of files in sources/{source} has {what}")
-    folders = [list(takewhile(lambda name: "=" not in name, uri.split("/")[:-1])) for uri in uris]
-    folder = "/".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False)))
+    scheme, netloc = stores.pop()
+    folders = [takewhile(lambda name: "=" not in name, urlparse(uri).path.split("/")[:-1]) for uri in uris]
+    folder = f"{scheme}://{netloc}{posixpath.commonpath(['/'.join(names) or '/' for names in folders])}"
     local = Storage(folder).local
     plain = Counter(re.sub(r"\.(gz|bz2|zst|snappy|lz4)$", "", uri).rpartition(".")[2].lower() for uri in uris)
     return folder if local is None else str(local), _FORMATS.get(plain.most_common(1)[0][0])
@@ -308,7 +311,7 @@ def _time(millis: int) -> datetime:
 
 
 def _is_same_time(logged: datetime, now: datetime) -> bool:
-    """Whether a file has the time that it was taken up with; some stores tell seconds to one, and milliseconds to all.
+    """Whether a file has the time that it was read with; some stores tell seconds to one, and milliseconds to all.
 
     A file that is written again within a second there looks the same.
     """
@@ -333,8 +336,12 @@ def _has_no_rows(name: str) -> bool:
 def _is_below(path: str, listing: FileListing) -> bool:
     """Whether a file is in a subfolder that Spark does not list."""
     folders = path.split("/")[:-1]
-    recursive = listing.options.get("recursivefilelookup", "").lower() == "true"
-    return bool(folders) and not recursive and not all("=" in name for name in folders) and not _is_hidden(path)
+    return (
+        bool(folders)
+        and not listing.is_on("recursivefilelookup")
+        and not all("=" in name for name in folders)
+        and not _is_hidden(path)
+    )
 
 
 def _is_listed(path: str, listing: FileListing) -> bool:
@@ -352,18 +359,20 @@ def _matches(name: str, pattern: str) -> bool:
     return any(_matches(name, f"{before}{part}{behind}") for part in braces[1].split(","))
 
 
-def _twice(files: Iterable[_Logged]) -> Iterator[TakenUp]:
+def _twice(files: Iterable[_Logged]) -> Iterator[ChangedFile]:
     first: dict[str, _Logged] = {}
     for file in files:
         if file.path is None:
             continue
         if file.path in first:
             before = first[file.path]
-            yield TakenUp(file.path, before.number, before.modified, file.number, file.modified)
+            yield ChangedFile(file.path, before.number, before.modified, file.number, file.modified)
         first[file.path] = file
 
 
-def _renamed(files: Iterable[_Logged], stored: Mapping[str, StoredFile], counted: Collection[int]) -> Iterator[TakenUp]:
+def _renamed(
+    files: Iterable[_Logged], stored: Mapping[str, StoredFile], counted: Collection[int]
+) -> Iterator[ChangedFile]:
     """Files that were read in some entries, and have the very time of one that was read before and is gone.
 
     Renaming keeps the time. Where a store keeps seconds alone, many files have the same, and nothing is said.
@@ -375,15 +384,15 @@ def _renamed(files: Iterable[_Logged], stored: Mapping[str, StoredFile], counted
         if file.path not in stored:
             gone.setdefault(file.modified, file)
         elif file.number in counted and (before := gone.get(file.modified)) and before.number < file.number:
-            yield TakenUp(file.path, before.number, before.modified, file.number, file.modified, before.path)
+            yield ChangedFile(file.path, before.number, before.modified, file.number, file.modified, before.path)
 
 
-def _replaced(files: Iterable[_Logged], stored: Mapping[str, StoredFile]) -> Iterator[TakenUp]:
+def _replaced(files: Iterable[_Logged], stored: Mapping[str, StoredFile]) -> Iterator[ChangedFile]:
     newest = {file.path: file for file in files if file.path is not None}
     for path, file in newest.items():
         now = stored.get(path)
         if now is not None and not _is_same_time(file.modified, _time(now.modified)):
-            yield TakenUp(path, file.number, file.modified, None, _time(now.modified))
+            yield ChangedFile(path, file.number, file.modified, None, _time(now.modified))
 
 
 @dataclass(frozen=True)
@@ -467,7 +476,7 @@ def _rows(folder: Storage, path: str, listing: FileListing) -> int | str:
     if kind == "text":
         return lines
     if kind == "csv":
-        return max(filled - (options.get("header", "").lower() == "true"), 0)
+        return max(filled - listing.is_on("header"), 0)
     return filled if filled == objects else "a line of it is not one JSON object, and may give several rows or none"
 
 
@@ -475,12 +484,12 @@ def _is_one(text: str) -> bool:
     """Whether a line is one JSON object, perhaps a broken one, of which Spark makes a row: it drops a second one."""
     if not text.startswith("{"):
         return False
-    if not _ANOTHER.search(text):
-        return True
+    if text.count("{") == 1:  # what else stands on the line is no object
+        return "}" not in text or "[" not in text.rpartition("}")[2]
     try:
         end = json.JSONDecoder().raw_decode(text)[1]
     except ValueError:
-        return False
+        return not _ANOTHER.search(text)
     return end == len(text)
 
 

@@ -200,7 +200,7 @@ class Epochs:
         return f"pipeline {self._pipeline}, sink {self._sink.name}"
 
     def _require_same_files(self, batch: Batch) -> None:
-        """A query with a log of files of its own takes up every file again: no offset says that it was read before."""
+        """A query with a log of files of its own reads every file again: no offset says that it was read before."""
         known = {topic for topic, _, _ in self._coverage() if is_files(topic)}
         new = {span.topic for span in batch.ranges if is_files(span.topic)} - known
         if known and new:

@@ -272,7 +272,6 @@ class ForeachBatch(Sent):
             self._entry(rows, batch, status, counts, landed, started_at, attempt),
             isolation_level=self._isolation_level(rows.frame.sparkSession, identified),
             kafka_state=self._broker.state(),
-            files_digest=identified.files_digest,
         )
         self._failpoint(failpoints.BEFORE_LEDGER, stamp)
         self._enter(opened, entry, stamp, landed.size)
@@ -423,6 +422,7 @@ class ForeachBatch(Sent):
             prev_hash=ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text=offsets_text(ranges),
             number=None if opened.number is None else opened.number + 1,
+            files_digest=batch.files_digest,
         )
         trimmed = tuple(ranges) != batch.ranges
         return BatchToWrite(stamp=stamp, ranges=tuple(ranges), trimmed=trimmed, replays=placement.replays)

@@ -80,6 +80,7 @@ def new_entry(
         transform=transform,
         by=stamp.by,
         reason=stamp.reason,
+        files_digest=stamp.files_digest,
         prev_hash="",
         entry_hash="",
     )

@@ -73,7 +73,7 @@ from recon.model.result import (
     Verdict,
     plain,
 )
-from recon.model.source_files import FileFormat, FileListing, SourceFile, SourceFiles, TakenUp
+from recon.model.source_files import ChangedFile, FileFormat, FileListing, SourceFile, SourceFiles
 from recon.model.source_table import Passes, SourceCommit, SourceTable
 from recon.model.wire.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
 
@@ -88,6 +88,7 @@ __all__ = [
     "BatchPoint",
     "BatchProgress",
     "ChainEnd",
+    "ChangedFile",
     "CheckResult",
     "CheckpointBatch",
     "CheckpointFlaw",
@@ -146,7 +147,6 @@ __all__ = [
     "SourceOffsets",
     "SourceTable",
     "Status",
-    "TakenUp",
     "Unavailable",
     "Unstamped",
     "Verdict",

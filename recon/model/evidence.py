@@ -159,6 +159,8 @@ class ReconStamp:
 
     `by` and `reason` are who released or repaired, and why; None for a micro-batch, and where nobody said so.
 
+    `files_digest` is as in `LedgerEntry`, for a query that reads files.
+
     `number` counts the writes of the sink, from 1 on: the driver has read the entries of all writes before it, and the
     sink refuses a number that it has. None where the sink numbers no writes.
 
@@ -184,6 +186,7 @@ class ReconStamp:
     number: int | None = None
     by: str | None = None
     reason: str | None = None
+    files_digest: str | None = None
 
     @property
     def rows_read(self) -> int | None:

@@ -1,6 +1,6 @@
 """Positions in the log of a file source, as offsets: the log is a topic with one partition, 0.
 
-Spark's file source (`FileStreamSource`) writes each set of files that it takes up as an entry of a log in the
+Spark's file source (`FileStreamSource`) writes each set of files that it is to read as an entry of a log in the
 checkpoint, `sources/<i>/<N>`, and its position is the number of the newest one, `{"logOffset":N}`. An offset here is
 the number of an entry. The topic is named by the query's id: a fresh checkpoint has another log, of other entries.
 """

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from recon.model.file_offsets import is_files, query_of, topic_of
@@ -35,18 +36,36 @@ def age_of(text: str) -> timedelta | None:
 
 @dataclass(frozen=True, kw_only=True)
 class FileListing:
-    """Which files of the folder Spark takes up, and how it reads them, as recon.yml says it.
+    """Which files of a folder Spark reads, and how, by what recon.yml says: their format, and the source's options.
 
-    `pattern` is the option pathGlobFilter. Spark passes over files that are older than the newest one that it took up
-    by more than `max_age`; None where it does not look at the age. `names_only` is whether a file is known by its name
-    alone (fileNameOnly). `options` are all options of the source, in lower case.
+    Names of options are in lower case.
     """
 
     format: FileFormat = "parquet"
-    pattern: str | None = None
-    max_age: timedelta | None = timedelta(days=7)
-    names_only: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def is_on(self, option: str) -> bool:
+        """Whether an option is true."""
+        return self.options.get(option, "").lower() == "true"
+
+    @property
+    def pattern(self) -> str | None:
+        """The glob that names of files match; None for all."""
+        return self.options.get("pathglobfilter")
+
+    @property
+    def max_age(self) -> timedelta | None:
+        """By how much a file may be older than the newest one that was read; None where Spark does not look at that.
+
+        So it is where Spark reads the newest files first, and not all of them.
+        """
+        limited = self.options.keys() & {"maxfilespertrigger", "maxbytespertrigger"}
+        return None if self.is_on("latestfirst") and limited else age_of(self.max_age_text)
+
+    @property
+    def max_age_text(self) -> str:
+        """The same as the option has it."""
+        return self.options.get("maxfileage", "7d")
 
 
 class SourceFile(NamedTuple):
@@ -60,8 +79,8 @@ class SourceFile(NamedTuple):
     rows: int | str = "its rows were not counted"
 
 
-class TakenUp(NamedTuple):
-    """A file that the log has at two entries, or that is another one now: the entries, and when it was modified.
+class ChangedFile(NamedTuple):
+    """A file that the log has at two entries, or that was written again since: the entries, and when it was modified.
 
     `before` is the path at its first entry, where it was renamed since.
     """
@@ -101,15 +120,15 @@ class SourceFiles:
     newest: datetime | None = None
     unread: Sequence[SourceFile] = ()
     known_names: frozenset[str] = frozenset()
-    twice: Sequence[TakenUp] = ()
-    replaced: Sequence[TakenUp] = ()
+    twice: Sequence[ChangedFile] = ()
+    replaced: Sequence[ChangedFile] = ()
     elsewhere: int = 0
     gone: int = 0
     below: int = 0
     sources: int = 1
     digests: Mapping[int, str] = field(default_factory=dict)
     unlisted: Sequence[str] = ()
-    renamed: Sequence[TakenUp] = ()
+    renamed: Sequence[ChangedFile] = ()
 
     @property
     def topic(self) -> str:
@@ -137,16 +156,16 @@ class SourceFiles:
                 total += file.rows
         return total
 
-    @property
+    @cached_property
     def passed_over(self) -> Sequence[tuple[SourceFile, str]]:
-        """The files that Spark will not take up any more, and why, in a clause."""
+        """The files that Spark will not read any more, and why, in a clause."""
         found = []
         for file in self.unread:
             if file.path in self.known_names:
                 found.append((file, "a file of the same name was read before (fileNameOnly)"))
             elif self._is_too_old(file.modified):
-                age = self.listing.options.get("maxfileage", "7d")
-                found.append((file, f"it is older than the newest file that was read by more than {age} (maxFileAge)"))
+                more = f"more than {self.listing.max_age_text} (maxFileAge)"
+                found.append((file, f"it is older than the newest file that was read by {more}"))
         return found
 
     def _is_too_old(self, modified: datetime) -> bool:
@@ -155,6 +174,6 @@ class SourceFiles:
 
     @property
     def waiting(self) -> Sequence[SourceFile]:
-        """The files of the folder that Spark takes up next."""
+        """The files of the folder that Spark reads next."""
         passed_over = {file.path for file, _ in self.passed_over}
         return [file for file in self.unread if file.path not in passed_over]

@@ -126,11 +126,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
         if len(found) < _WAIT_AT_MOST:
             wait = f"{plural(len(found), 'micro-batch')} of the table wait for an entry until the broker gives the ids"
             return Look(unseen=unseen, waits=f"{wait} of their topics: {error}")
-    files = LogDigest(at)
-    entries = [
-        replace(entry, files_digest=files.of(entry.offsets))
-        for entry in _entries(found, newest, pipeline.name, sink, location, log)
-    ]
+    entries = list(_entries(found, newest, pipeline.name, sink, location, log, LogDigest(at)))
     kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
     entries[-1] = replace(entries[-1], kafka_state=kafka_state)
     return Look(entered=ledger.extend(entries, after=position), unseen=unseen)
@@ -179,7 +175,13 @@ def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: As
 
 
 def _entries(
-    found: Iterable[_Observed], newest: LedgerEntry | None, pipeline: str, sink: Sink, target: str, log: DeltaWitness
+    found: Iterable[_Observed],
+    newest: LedgerEntry | None,
+    pipeline: str,
+    sink: Sink,
+    target: str,
+    log: DeltaWitness,
+    files: LogDigest,
 ) -> Iterable[LedgerEntry]:
     front = front_of(newest)
     for one in found:
@@ -198,6 +200,7 @@ def _entries(
             run_id=None,
             prev_hash="",
             offsets_text=offsets_text(one.ranges),
+            files_digest=files.of(one.ranges),
         )
         entry = new_entry(
             stamp,

@@ -16,9 +16,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from recon.model import FileFormat
+from recon.model import FileFormat, RunResult
 from recon.project import Source
 from tests.cases.layers import Layers
+from tests.support import fault_cases
 
 
 @dataclass
@@ -39,6 +40,14 @@ class Landing(Layers):
         reader = self.spark.readStream.format(self.format).options(**self.options, **self.unsaid)
         schema = "value STRING" if self.format == "text" else "id LONG, name STRING"
         return reader.schema(schema).load(str(self.folder))
+
+    def audit_as(self, folder: str) -> RunResult:
+        """An audit by a recon.yml that spells the folder otherwise."""
+        project = self.project
+        (pipeline,) = project.pipelines
+        source = pipeline.source.model_copy(update={"files": folder})
+        other = project.model_copy(update={"pipelines": (pipeline.model_copy(update={"source": source}),)})
+        return fault_cases.audit(other, spark=self.spark)
 
     def put(self, name: str, rows: int, *, first: int = 0, age: timedelta = timedelta()) -> Path:
         """A file with so many rows, written at once as a file of that age."""

@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 from recon.audit.accept import accept, open_findings
 from recon.model import Code, FileFormat
 from recon.project import load
+from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import statuses
 from tests.cases.landing import Landing
 from tests.cases.test_source_table import answer, codes
-from tests.support import fault_cases
+from tests.support.failpoints import dies_at
 from tests.support.processes import recon
 
 pytestmark = pytest.mark.spark
@@ -273,6 +274,41 @@ def test_an_older_checkpoint_that_goes_on_with_other_files(landing: Landing) -> 
     assert answer(run) == "not complete"
 
 
+def test_an_older_checkpoint_after_a_crash_before_the_entry(hooked: Landing) -> None:
+    """The entry is restored from the stamp of the commit, which has the checksum, too."""
+    hooked.put("a.json", 2, age=2 * DAY)
+    hooked.run()
+    older = hooked.path / "older"
+    shutil.copytree(hooked.checkpoint, older)
+    hooked.put("b.json", 2, first=5)
+    with pytest.raises(StreamingQueryException, match="died at before_ledger"):
+        hooked.run(failpoint=dies_at(BEFORE_LEDGER))
+    shutil.rmtree(hooked.checkpoint)
+    older.rename(hooked.checkpoint)
+    (hooked.folder / "b.json").unlink()
+    hooked.put("c.json", 2, first=50)
+    with pytest.raises(StreamingQueryException, match="its log of files has other files than were read then"):
+        hooked.run()
+    assert [entry.status for entry in hooked.entries()] == ["committed", "rebuilt"]
+    run = hooked.audit()
+    assert Code.MUTATED in codes(run, "source_files")
+    assert answer(run) == "not complete"
+
+
+def test_witnesses_that_are_not_there(hooked: Landing) -> None:
+    hooked.put("a.json", 2)
+    hooked.run()
+    hooked.checkpoint.rename(hooked.path / "elsewhere")
+    run = hooked.audit()
+    assert answer(run) == "could not be proved"
+    assert any("the log of what the query reads could not be read" in note for note in run.notes), run.notes
+    (hooked.path / "elsewhere").rename(hooked.checkpoint)
+    hooked.folder.rename(hooked.path / "away")
+    run = hooked.audit()
+    assert answer(run) == "could not be proved"
+    assert "there is no folder at" in next(r.message for r in run.results if r.check == "source_files")
+
+
 def test_a_file_that_was_renamed(landing: Landing) -> None:
     landing.put("a.json", 2)
     landing.run()
@@ -281,18 +317,14 @@ def test_a_file_that_was_renamed(landing: Landing) -> None:
     landing.run()
     run = landing.audit()
     assert codes(run, "source_files") == [Code.INCONCLUSIVE]
-    assert "b.json, read in log entry 1, has the very time of a.json" in run.pipelines[0].because
+    assert "b.json, read in log entry 1, has exactly the modification time of a.json" in run.pipelines[0].because
 
 
 def test_a_parent_of_the_folder_that_the_query_reads(hooked: Landing) -> None:
     hooked.put("a.json", 2)
     hooked.run()
     hooked.put("late.json", 1, age=10 * DAY)
-    project = hooked.project
-    (pipeline,) = project.pipelines
-    source = pipeline.source.model_copy(update={"files": "."})
-    above = project.model_copy(update={"pipelines": (pipeline.model_copy(update={"source": source}),)})
-    run = fault_cases.audit(above, spark=hooked.spark)
+    run = hooked.audit_as(".")
     assert answer(run) == "could not be proved"
     assert "the query read landing/a.json in" in run.pipelines[0].because
 
@@ -305,12 +337,8 @@ def test_a_folder_that_is_reached_by_links(hooked: Landing) -> None:
     (real / "day=1").symlink_to(other)
     hooked.put("day=1/a.json", 2)
     hooked.run()
-    project = hooked.project
-    (pipeline,) = project.pipelines
     for folder in ("landing", "real", "./other/../landing"):
-        source = pipeline.source.model_copy(update={"files": folder})
-        spelled = project.model_copy(update={"pipelines": (pipeline.model_copy(update={"source": source}),)})
-        run = fault_cases.audit(spelled, spark=hooked.spark)
+        run = hooked.audit_as(folder)
         assert answer(run) == "complete", (folder, run.pipelines[0].because)
 
 

@@ -12,6 +12,7 @@ from recon.audit.incidents import Item, grouped, ranges_of
 from recon.checks.evidence.coverage import Coverage, Stretch, TopicIncarnation
 from recon.lazy import np
 from recon.model import Code, HarmedRange, LedgerSlice
+from recon.model.delta_offsets import is_delta
 from recon.model.incident import Harm
 from recon.model.positions import is_kafka
 
@@ -49,7 +50,7 @@ class Harmed:
         """What findings of some harms name."""
         mine = [item for item in self.items if item.harm in harms and item.state != "repaired"]
         for group in grouped(mine) if self._judged else ():
-            of_table = any(not is_kafka(item.finding.topic or "") for item in group)
+            of_table = any(is_delta(item.finding.topic or "") for item in group)
             ranges = [one for one in ranges_of(group) if is_kafka(one.topic)]
             for one in ranges:
                 for entry, offsets in self._readers(one, again=one.harm in TWICE):

@@ -73,6 +73,7 @@ def _head(commit: SinkCommit, last: EntryHead, sequence: int) -> EntryHead:
         isolation_level=None,
         kafka_state=None,
         sink_table_id=None,
+        files_digest=stamp.files_digest,
         sink_version=commit.version,
         started_at=commit.at,
         committed_at=commit.at,

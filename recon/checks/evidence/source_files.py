@@ -1,4 +1,4 @@
-"""source_files: every file of the folder that the query reads, once; and what changed in it."""
+"""source_files: whether the query reads every file of the folder, once; and what changed in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recon.text import plural, some
 class SourceFilesRead(EvidenceCheck):
     """The files of the folder that the query reads (`source: {files: …}`), against the log of Spark's file source.
 
-    Proves that every file of the folder was taken up, once, and says which wait, which Spark passes over without an
+    Proves that every file of the folder was read, once, and says which wait, which Spark passes over without an
     error, and which were written again after they had been read. "complete" rests on it. It needs the ledger, the
     checkpoint's log of files and a listing of the folder, and no Spark.
 
@@ -44,8 +44,9 @@ class SourceFilesRead(EvidenceCheck):
             checkpoint is in its place.
         RECREATED: the checkpoint is of another query than the one that read last.
         INCONCLUSIVE: a file was written again after it was read, and Spark reads it only once, or read it once more;
-            or a file has the time of one that was read before and is gone: it may have been renamed; or a fresh
-            checkpoint read files that the query before it may have read; or entries of the log are missing.
+            or a file has exactly the modification time of one that was read before and is gone: it may have been
+            renamed; or a fresh checkpoint read files that the query before it may have read; or entries of the log are
+            missing.
 
     Example:
         data_tests:
@@ -159,9 +160,10 @@ def _logged(source: SourceFiles, come_to: int) -> Iterator[SourceFile]:
 def _judge_log(key: Key, come_to: int, source: SourceFiles, findings: Findings) -> None:
     end = 0 if source.last is None else source.last + 1
     if come_to > end:
+        has = "has no entry" if source.last is None else f"ends with entry {source.last}"
         findings.add(
             Code.MUTATED,
-            f"the log of files ends with entry {end - 1}, and entry {come_to - 1} of it was read: an older copy of the "
+            f"the log of files {has}, and entry {come_to - 1} of it was read: it was removed, or an older copy of the "
             "checkpoint was put in its place, and which files were read beyond is not known any more",
             key=key,
             span=(end, come_to),
@@ -195,7 +197,7 @@ def _judge_history(key: Key, ledger: LedgerSlice, source: SourceFiles, findings:
 def _judge_begun_again(
     newest: Key, covered: Coverage, source: SourceFiles, witnesses: Witnesses, findings: Findings
 ) -> None:
-    """A query with a log of its own takes up every file that is in the folder, also those that were read before."""
+    """A query with a log of its own reads every file that is in the folder, also those that were read before."""
     if witnesses.sink in witnesses.rewriting:
         return
     first = covered.incarnations[newest][0].stretches[0].first
@@ -242,9 +244,9 @@ def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findi
         if witnesses.sink not in witnesses.rewriting:
             findings.add(
                 Code.INCONCLUSIVE,
-                f"{source.location}: {taken.path}, read in log entry {taken.again}, has the very time of "
-                f"{taken.before}, which was read in log entry {taken.entry} and is gone: where it was renamed, its "
-                "rows are in the sink twice; compare them, then accept this",
+                f"{source.location}: {taken.path}, read in log entry {taken.again}, has exactly the "
+                f"modification time of {taken.before}, which was read in log entry {taken.entry} and is gone: where it "
+                "was renamed, its rows are in the sink twice; compare them, then accept this",
                 key=key,
             )
     for taken in source.replaced:

@@ -19,7 +19,7 @@ from recon.model.wire.values import checked, loads, optional, text, whole
 _OPENING = '{"recon":1,'
 _HEAD = ("pipeline", "sink", "epoch", "batch_id", "query_id", "run_id", "prev_hash")
 _COUNTS = ("number", "given", "taken", "removed", "held", "read", "filtered")
-_DECISION = ("by", "reason")
+_TEXTS = ("by", "reason", "files_digest")
 _OFFSETS = ',"offsets":'
 
 
@@ -64,7 +64,7 @@ def parse_offsets(canonical: str) -> tuple[OffsetSpan, ...]:
 def dump_stamp(stamp: ReconStamp) -> str:
     """The stamp as text: compact JSON with the ranges last."""
     head = {name: getattr(stamp, name) for name in _HEAD}
-    known = {name: value for name in (*_COUNTS, *_DECISION) if (value := getattr(stamp, name)) is not None}
+    known = {name: value for name in (*_COUNTS, *_TEXTS) if (value := getattr(stamp, name)) is not None}
     text = json.dumps({"recon": 1, **head, **known}, separators=(",", ":"), ensure_ascii=False)
     return f"{text[:-1]}{_OFFSETS}{stamp.offsets_text}}}"
 

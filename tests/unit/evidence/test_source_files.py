@@ -115,28 +115,26 @@ def test_where_a_file_is_archived_its_rows_are_counted(landing: FileStream) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "pattern", "listed"),
+    ("name", "options", "listed"),
     [
-        ("a.json", {}, None, True),
-        ("_a.json", {}, None, False),
-        (".a.json", {}, None, False),
-        ("_tmp/a.json", {}, None, False),
-        ("a.json._COPYING_", {}, None, False),
-        ("day=1/_hour=2/a.json", {}, None, True),
-        ("sub/a.json", {}, None, False),
-        ("day=1/sub/a.json", {}, None, False),
-        ("sub/a.json", {"recursivefilelookup": "true"}, None, True),
-        ("a.json", {}, "*.json", True),
-        ("a.csv", {}, "*.json", False),
-        ("a.csv", {}, "*.{json,csv}", True),
-        ("b1.csv", {}, "[^a]?.csv", True),
+        ("a.json", {}, True),
+        ("_a.json", {}, False),
+        (".a.json", {}, False),
+        ("_tmp/a.json", {}, False),
+        ("a.json._COPYING_", {}, False),
+        ("day=1/_hour=2/a.json", {}, True),
+        ("sub/a.json", {}, False),
+        ("day=1/sub/a.json", {}, False),
+        ("sub/a.json", {"recursivefilelookup": "true"}, True),
+        ("a.json", {"pathglobfilter": "*.json"}, True),
+        ("a.csv", {"pathglobfilter": "*.json"}, False),
+        ("a.csv", {"pathglobfilter": "*.{json,csv}"}, True),
+        ("b1.csv", {"pathglobfilter": "[^a]?.csv"}, True),
     ],
 )
-def test_which_files_spark_lists(
-    landing: FileStream, name: str, options: dict[str, str], pattern: str | None, listed: bool
-) -> None:
+def test_which_files_spark_lists(landing: FileStream, name: str, options: dict[str, str], listed: bool) -> None:
     landing.put(name)
-    assert [file.path for file in landing.read(options=options, pattern=pattern).unread] == ([name] if listed else [])
+    assert [file.path for file in landing.read(options=options).unread] == ([name] if listed else [])
 
 
 @pytest.mark.parametrize(
@@ -149,6 +147,8 @@ def test_which_files_spark_lists(
         ("json", b'{"a": "}{"}\n{"a": {"b": [{}, {}]}}\n{broken\n', {}, 3),
         ("json", b'{"a": 1}{"a": 2}\n', {}, None),
         ("json", b'{"a": 1} [1]\n', {}, None),
+        ("json", b'{"a": 1}x{"a": 2}\n', {}, None),
+        ("json", b"{'a': {'b': 1}}\n{\"a\": [1\n", {}, 2),
         ("json", b'{"a": 1}\n\x0b\n\x00\n', {}, None),
         ("json", b'{"a": 1}\n', {"multiline": "true"}, None),
         ("json", b'{"a": 1}\n', {"mode": "DROPMALFORMED"}, None),
@@ -184,7 +184,7 @@ def test_endings_of_codecs_in_any_case_and_summaries_of_parquet(landing: FileStr
 
 def test_files_that_recon_yml_does_not_list(landing: FileStream) -> None:
     landing.logged(0, landing.put("sub/a.json"), landing.put("b.csv"))
-    assert landing.read((0, 1), pattern="*.json").unlisted == ("b.csv", "sub/a.json")
+    assert landing.read((0, 1), options={"pathglobfilter": "*.json"}).unlisted == ("b.csv", "sub/a.json")
     assert landing.read((0, 1), options={"recursivefilelookup": "true"}).unlisted == ()
 
 

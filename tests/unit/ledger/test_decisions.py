@@ -124,6 +124,17 @@ def test_a_restored_entry_has_the_decision_of_its_commit() -> None:
     assert '"by"' not in dump_stamp(replace(stamp, by=None, reason=None))
 
 
+def test_a_restored_entry_has_the_checksum_of_its_commit() -> None:
+    stamp = ReconStamp(
+        pipeline="orders", sink="orders", epoch=0, batch_id=0, query_id="q", run_id=None, prev_hash="",
+        offsets_text="[]", files_digest="0" * 64,
+    )  # fmt: skip
+    assert parse_stamp(dump_stamp(stamp)) == stamp
+    commit = SinkCommit(version=3, stamp=stamp, rows=2, at=AT)
+    assert entry_of(commit, DeltaSink(name="orders", target="o"), target="o").files_digest == "0" * 64
+    assert "files_digest" not in dump_stamp(replace(stamp, files_digest=None))
+
+
 def test_an_interrupted_release_keeps_who_began_it() -> None:
     note = ClaimNote(token="t", **DECIDED)
     assert parse_claim(dump_claim(note)) == note

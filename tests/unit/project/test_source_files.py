@@ -13,11 +13,11 @@ from recon.checks.binding import bind
 from recon.errors import ConfigError
 from recon.ledger import open_ledger
 from recon.model.offsets import OffsetSpan
-from recon.project import Project, load
 from recon.recovery.repair.witnesses import refusal
 from recon.recovery.starting_offsets import starting_offsets
 from tests.support.ledger_entries import entry
 from tests.support.messages import raises
+from tests.support.recon_yml import loaded
 
 YAML = """\
 version: 2
@@ -34,14 +34,8 @@ pipelines:
 """
 
 
-def loaded(folder: Path, old: str = "", new: str = "") -> Project:
-    assert old in YAML
-    (folder / "recon.yml").write_text(YAML.replace(old, new, 1))
-    return load(folder)
-
-
 def test_the_folder_is_named_as_it_stands_there(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     (pipeline,) = project.pipelines
     assert (pipeline.source.names, pipeline.source.beginning) == (("files:landing/orders",), 0)
     assert not pipeline.of_kafka
@@ -49,7 +43,7 @@ def test_the_folder_is_named_as_it_stands_there(tmp_path: Path) -> None:
     assert pipeline.source_names(pipeline.sinks[0]) is None
     assert [bound.check.test for bound in bind(project)] == ["offset_continuity", "source_files", "ledger_integrity"]
     listing = pipeline.source.listing
-    assert (listing.format, listing.max_age, listing.names_only) == ("parquet", timedelta(days=7), False)
+    assert (listing.format, listing.max_age, listing.pattern) == ("parquet", timedelta(days=7), None)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +57,7 @@ def test_the_folder_is_named_as_it_stands_there(tmp_path: Path) -> None:
     ],
 )
 def test_how_old_files_may_be(tmp_path: Path, options: str, max_age: timedelta | None) -> None:
-    source = loaded(tmp_path, "orders}", f"orders, format: json, options: {options}}}").pipelines[0].source
+    source = loaded(tmp_path, YAML, "orders}", f"orders, format: json, options: {options}}}").pipelines[0].source
     assert (source.listing.format, source.listing.max_age) == ("json", max_age)
 
 
@@ -77,13 +71,14 @@ def test_how_old_files_may_be(tmp_path: Path, options: str, max_age: timedelta |
         ("{files: landing/orders}", "{files: landing/*/orders}"),
         ("{files: landing/orders}", "{files: landing/orders, options: {maxFileAge: soon}}"),
         ("{files: landing/orders}", "{files: landing/orders, options: {fileNameOnly: 'yes'}}"),
+        ("{files: landing/orders}", "{files: landing/orders, options: {maxFilesAge: 30d}}"),
         ("        target: lake/orders", "        target: lake/orders\n        stamp_source_offsets: true"),
         ("        target: lake/orders", "        target: lake/orders\n        kind: delta_merge\n        keys: [id]"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, old: str, new: str) -> None:
     with raises(ConfigError):
-        loaded(tmp_path, old, new)
+        loaded(tmp_path, YAML, old, new)
 
 
 @pytest.mark.parametrize(
@@ -96,26 +91,26 @@ def test_what_is_refused(tmp_path: Path, old: str, new: str) -> None:
 )
 def test_a_check_of_another_kind_of_source(tmp_path: Path, old: str, new: str) -> None:
     with raises(ConfigError):
-        bind(loaded(tmp_path, old, new))
+        bind(loaded(tmp_path, YAML, old, new))
 
 
 def test_an_archive_is_relative_to_recon_yml(tmp_path: Path) -> None:
     options = "{cleanSource: archive, sourceArchiveDir: archive}"
-    project = loaded(tmp_path, "orders}", f"orders, options: {options}}}")
+    project = loaded(tmp_path, YAML, "orders}", f"orders, options: {options}}}")
     listing = project.listing(project.pipelines[0].source)
     assert listing.options["sourcearchivedir"] == str(tmp_path / "archive")
 
 
 def test_commands_about_kafka(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     spark: Any = None
     with raises(ConfigError):
         read_kafka(spark, project, "orders")
-    assert "reads a folder of files" in refusal(project, project.pipelines[0], project.pipelines[0].sinks[0])
+    assert "reads files of landing/orders" in refusal(project, project.pipelines[0], project.pipelines[0].sinks[0])
 
 
 def test_no_new_query_begins_at_a_position(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     open_ledger(project).append(entry(0, offsets=(OffsetSpan("files:query-1", "query-1", 0, 0, 3),)))
     with raises(ConfigError):
         starting_offsets(project, "orders")

@@ -13,11 +13,12 @@ from recon.errors import ConfigError
 from recon.ledger import open_ledger
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.offsets import OffsetSpan
-from recon.project import Project, load
+from recon.project import Project
 from recon.recovery.repair.witnesses import refusal
 from recon.recovery.starting_offsets import starting_offsets
 from tests.support.ledger_entries import entry
 from tests.support.messages import raises
+from tests.support.recon_yml import loaded
 
 YAML = """\
 version: 2
@@ -34,14 +35,8 @@ pipelines:
 """
 
 
-def loaded(folder: Path, old: str = "", new: str = "") -> Project:
-    assert old in YAML
-    (folder / "recon.yml").write_text(YAML.replace(old, new, 1))
-    return load(folder)
-
-
 def test_the_table_is_named_as_it_stands_there(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     (pipeline,) = project.pipelines
     assert (pipeline.source.names, pipeline.source.beginning) == (("delta:bronze/orders",), BEGINNING)
     assert not pipeline.of_kafka
@@ -52,7 +47,7 @@ def test_the_table_is_named_as_it_stands_there(tmp_path: Path) -> None:
 
 def test_options_say_how_the_query_reads(tmp_path: Path) -> None:
     options = "{delta: bronze/orders, options: {SkipChangeCommits: 'TRUE', startingversion: '7'}}"
-    source = loaded(tmp_path, "{delta: bronze/orders}", options).pipelines[0].source
+    source = loaded(tmp_path, YAML, "{delta: bronze/orders}", options).pipelines[0].source
     assert source.passes == "skip"
     assert source.beginning == offset_of(7, 0)
 
@@ -70,11 +65,11 @@ def test_options_say_how_the_query_reads(tmp_path: Path) -> None:
 )
 def test_what_the_query_does_with_commits_that_remove_files(tmp_path: Path, options: str, passes: str) -> None:
     with_options = f"{{delta: bronze/orders, options: {options}}}"
-    assert loaded(tmp_path, "{delta: bronze/orders}", with_options).pipelines[0].source.passes == passes
+    assert loaded(tmp_path, YAML, "{delta: bronze/orders}", with_options).pipelines[0].source.passes == passes
 
 
 def test_a_table_of_a_catalog_is_looked_up(tmp_path: Path) -> None:
-    project = loaded(tmp_path, "bronze/orders}", "main.bronze.orders}")
+    project = loaded(tmp_path, YAML, "bronze/orders}", "main.bronze.orders}")
     assert project.catalog_tables() == ["main.bronze.orders"]
 
 
@@ -98,7 +93,7 @@ def test_a_table_of_a_catalog_is_looked_up(tmp_path: Path) -> None:
 )
 def test_what_is_refused(tmp_path: Path, old: str, new: str) -> None:
     with raises(ConfigError):
-        loaded(tmp_path, old, new)
+        loaded(tmp_path, YAML, old, new)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +106,17 @@ def test_what_is_refused(tmp_path: Path, old: str, new: str) -> None:
 )
 def test_a_check_of_another_kind_of_source(tmp_path: Path, old: str, new: str) -> None:
     with raises(ConfigError):
-        bind(loaded(tmp_path, old, new))
+        bind(loaded(tmp_path, YAML, old, new))
 
 
 def test_commands_about_kafka(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     spark: Any = None
     with raises(ConfigError):
         read_kafka(spark, project, "orders")
-    assert "reads a Delta table" in refusal(project, project.pipelines[0], project.pipelines[0].sinks[0])
+    assert "reads the Delta table bronze/orders" in refusal(
+        project, project.pipelines[0], project.pipelines[0].sinks[0]
+    )
 
 
 def appended(project: Project, *ends: int) -> None:
@@ -131,13 +128,13 @@ def appended(project: Project, *ends: int) -> None:
 
 
 def test_where_a_new_query_begins(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     appended(project, offset_of(3, 0), offset_of(7, 0))
     assert starting_offsets(project, "orders") == '{"startingVersion":7}'
 
 
 def test_in_the_middle_of_a_version_nothing_begins(tmp_path: Path) -> None:
-    project = loaded(tmp_path)
+    project = loaded(tmp_path, YAML)
     appended(project, offset_of(3, 2))
     with raises(ConfigError):
         starting_offsets(project, "orders")

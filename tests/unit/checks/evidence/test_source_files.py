@@ -11,7 +11,7 @@ from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_files import SourceFilesRead
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.checks.period import Period
-from recon.model import Code, FileListing, SourceFile, SourceFiles, TakenUp, Unavailable, Verdict
+from recon.model import ChangedFile, Code, FileListing, SourceFile, SourceFiles, Unavailable, Verdict
 from recon.model.offsets import OffsetSpan, Spans
 from recon.testing.evidence import NOW, Entry, ledger, witnesses
 
@@ -79,14 +79,16 @@ def test_files_that_spark_passes_over() -> None:
     verdict = judged(of, read(0, 0, 1))
     assert codes(verdict) == [Code.GAP, Code.INFLIGHT]
     assert "late of" in verdict.findings[0].message
-    assert not judged(source([file("a")], unread=of.unread, listing=FileListing(max_age=None)), read(0, 0, 1)).failures
+    newest_first = FileListing(options={"latestfirst": "true", "maxfilespertrigger": "1"})
+    any_age = source([file("a", age=timedelta())], unread=of.unread, listing=newest_first)
+    assert codes(judged(any_age, read(0, 0, 1))) == [Code.INFLIGHT]
     named = source([file("x/a")], unread=[file("y/a")], known_names=frozenset({"y/a"}))
     assert codes(judged(named, read(0, 0, 1))) == [Code.GAP]
 
 
 def test_files_that_changed_are_findings_of_their_own() -> None:
     """A finding that somebody accepts is not that of another file of the same log entry."""
-    replaced = [TakenUp(name, 0, NOW - 7 * HOUR, None, NOW - HOUR) for name in ("a", "b")]
+    replaced = [ChangedFile(name, 0, NOW - 7 * HOUR, None, NOW - HOUR) for name in ("a", "b")]
     verdict = judged(source([file("a"), file("b")], replaced=replaced), read(0, 0, 1))
     assert codes(verdict) == [Code.INCONCLUSIVE] * 2
     assert len({(f.message, f.span) for f in verdict.findings}) == 2
@@ -95,13 +97,15 @@ def test_files_that_changed_are_findings_of_their_own() -> None:
 
 @pytest.mark.parametrize(("again", "code"), [(NOW - 7 * HOUR, Code.DUPLICATE), (NOW - HOUR, Code.INCONCLUSIVE)])
 def test_files_that_were_read_twice(again: datetime, code: Code) -> None:
-    of = source([file("a")], [file("a")], twice=[TakenUp("a", 0, NOW - 7 * HOUR, 1, again)])
+    of = source([file("a")], [file("a")], twice=[ChangedFile("a", 0, NOW - 7 * HOUR, 1, again)])
     assert codes(judged(of, read(0, 0, 1), read(1, 1, 2))) == [code]
     assert not judged(of, read(0, 0, 1), read(1, 1, 2), rewriting=("lake",)).findings
 
 
 def test_a_log_that_ends_below_what_was_read_or_lacks_entries() -> None:
     assert codes(judged(source([file("a")]), read(0, 0, 1), read(1, 1, 3))) == [Code.MUTATED]
+    empty = judged(source(), read(0, 0, 1))
+    assert codes(empty) == [Code.MUTATED] and "has no entry" in empty.findings[0].message
     of = source([file("a")], [], [file("b")], missing=Spans.of([(1, 2)]))
     assert codes(judged(of, read(0, 0, 3))) == [Code.INCONCLUSIVE]
 
@@ -116,7 +120,7 @@ def test_a_log_with_other_files_than_were_read() -> None:
 
 
 def test_a_file_that_may_have_been_renamed() -> None:
-    renamed = [TakenUp("b", 0, NOW - HOUR, 1, NOW - HOUR, "a")]
+    renamed = [ChangedFile("b", 0, NOW - HOUR, 1, NOW - HOUR, "a")]
     of = source([file("a")], [file("b")], renamed=renamed)
     assert codes(judged(of, read(0, 0, 1), read(1, 1, 2))) == [Code.INCONCLUSIVE]
     assert not judged(of, read(0, 0, 1), read(1, 1, 2), rewriting=("lake",)).findings
