@@ -174,3 +174,13 @@ def test_log_entries_that_no_micro_batch_read() -> None:
     assert codes(verdict) == [Code.GAP]
     assert "the files of log entry 1" in verdict.findings[0].message
     assert "read exactly these files once more" in verdict.findings[0].message
+
+
+@pytest.mark.parametrize("topic", ["orders", "delta:0b9e7c1a"])
+def test_a_query_that_reads_something_else_as_well(topic: str) -> None:
+    """The other source's records are not known, so that nothing is proved."""
+    files = OffsetSpan(f"files:{QUERY}", QUERY, 0, 0, 1, 0)
+    both = Entry(0, files, OffsetSpan(topic, None, 0, 0, 3, 1), query_id=QUERY, rows_read=4, rows_written=4)
+    verdict = judged(source([file("a", 1)]), both, check=SourceRows())
+    assert codes(verdict) == [Code.INCONCLUSIVE]
+    assert "recon.yml names" in verdict.findings[0].message
