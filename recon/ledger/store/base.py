@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, reduce
 from typing import Any, ClassVar
 
@@ -22,6 +22,10 @@ MANY_FILES = 100  # of one day
 INT32 = "int32"
 SEQUENCE = "sequence"
 EPOCH = "epoch"
+
+# Delta's PROTOCOL.md, "Per-file Statistics": bounds of instants are cut off to milliseconds, the upper one too.
+_CUT_OFF = timedelta(milliseconds=1)
+_Bound = str | int | datetime | None
 
 
 class ChainMoved(Exception):
@@ -142,14 +146,15 @@ class Filter:
             return False
         return self.dates is None or day in self.dates
 
-    def files(self, adds: pa.Table) -> pa.Table:
-        """The data files that may have matching rows, by the bounds of names, sequences and counts that the log gives.
+    def files(self, adds: pa.Table, time_column: str) -> pa.Table:
+        """The data files that may have matching rows, by the bounds of its columns that the log gives.
 
         `adds` has a row per file and the columns `min.NAME`, `max.NAME` and `null_count.NAME`, null where the log does
         not say.
         """
-        bounds: list[tuple[str, str | int | None, str | int | None]] = [(name, of, of) for name, of in self.equals]
+        bounds: list[tuple[str, _Bound, _Bound]] = [(name, of, of) for name, of in self.equals]
         bounds.append((SEQUENCE, None if self.above is None else self.above + 1, self.upto))
+        bounds.append((time_column, None if self.from_ is None else self.from_ - _CUT_OFF, self.to))
         for name, lowest, highest in bounds:
             if f"min.{name}" not in adds.column_names or f"max.{name}" not in adds.column_names:
                 continue

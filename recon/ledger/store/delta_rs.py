@@ -227,8 +227,10 @@ class DeltalakeStore(Store):
     def _paths(self, table: DeltaTable, which: Filter) -> list[str]:
         """The data files that may have matching rows."""
         assert self._local is not None
-        paths = arrow.values(which.files(self._add_actions(table))["path"])
-        return [str(self._local / unquote(path)) for path in paths if which.covers(files.day_of(f"/{path}"))]
+        found = which.files(self._add_actions(table), self.time_column)
+        # The largest first: while its ranges are decoded, another thread opens the small ones.
+        by_size = sorted(arrow.tuples(found, "size_bytes", "path"), reverse=True)
+        return [str(self._local / unquote(path)) for _, path in by_size if which.covers(files.day_of(f"/{path}"))]
 
     def _add_actions(self, table: DeltaTable) -> pa.Table:
         """The table's data files; delta-rs takes milliseconds for a year of them, and a report reads often."""

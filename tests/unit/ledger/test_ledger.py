@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it when first used
@@ -440,10 +440,39 @@ def test_no_file_is_left_out_that_has_a_wanted_row(data: st.DataObject) -> None:
         for place, (column, kind) in enumerate((("sink", pa.string()), ("sequence", pa.int64())))
     }
     adds = pa.table({"path": [str(place) for place in range(len(files))], **columns})
-    kept = {int(path) for path in replace(Filter.of(sink=name), above=above, upto=upto).files(adds)["path"].to_pylist()}
+    found = replace(Filter.of(sink=name), above=above, upto=upto).files(adds, "committed_at")
+    kept = {int(path) for path in found["path"].to_pylist()}
     for place, rows in enumerate(files):
         wanted = any(n == name and (above is None or s > above) and (upto is None or s <= upto) for n, s in rows)
         assert place in kept or (known[place] and not wanted)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 20_000), min_size=1, max_size=3)),
+    st.none() | st.integers(0, 20_000),
+    st.none() | st.integers(0, 20_000),
+)
+def test_no_file_is_left_out_that_has_an_entry_of_the_period(
+    files: list[list[int]], begin: int | None, end: int | None
+) -> None:
+    def at(micros: int) -> datetime:
+        return datetime(2026, 11, 26, tzinfo=UTC) + timedelta(microseconds=micros)
+
+    instants = pa.timestamp("us", tz="UTC")
+    adds = pa.table(
+        {
+            "path": pa.array([str(place) for place in range(len(files))], pa.string()),
+            # As Delta's writers do, cut off to milliseconds.
+            "min.committed_at": pa.array([at(min(of) // 1000 * 1000) for of in files], instants),
+            "max.committed_at": pa.array([at(max(of) // 1000 * 1000) for of in files], instants),
+        }
+    )
+    which = Filter(from_=None if begin is None else at(begin), to=None if end is None else at(end))
+    kept = which.files(adds, "committed_at")["path"].to_pylist()
+    for place, of in enumerate(files):
+        wanted = any((begin is None or n >= begin) and (end is None or n < end) for n in of)
+        assert str(place) in kept or not wanted
+    assert which.files(adds.select(["path"]), "committed_at").num_rows == len(files), "bounds not known"
 
 
 def test_what_entries_quarantined_is_read_of_the_files_that_may_say_so(tmp_path: Path) -> None:
@@ -489,7 +518,7 @@ def test_no_file_is_left_out_that_has_a_count_or_the_epoch(files: list[list[tupl
         }
     )
     which = Filter(not_zero=("rows_quarantined", RELEASES))
-    kept = which.files(adds)["path"].to_pylist()
+    kept = which.files(adds, "committed_at")["path"].to_pylist()
     for place, rows in enumerate(files):
         wanted = [count != 0 or epoch == RELEASES for epoch, count in rows]
         table = pa.table(
@@ -501,7 +530,8 @@ def test_no_file_is_left_out_that_has_a_count_or_the_epoch(files: list[list[tupl
         mask = which.mask(table, "committed_at")
         assert (mask.to_pylist() if mask is not None else [True] * len(rows)) == wanted
         assert str(place) in kept or not any(wanted)
-    assert which.files(adds.drop_columns(["null_count.rows_quarantined"])).num_rows == len(files), "bounds not known"
+    unknown = adds.drop_columns(["null_count.rows_quarantined"])
+    assert which.files(unknown, "committed_at").num_rows == len(files), "bounds not known"
 
 
 @given(st.permutations(range(12)))
