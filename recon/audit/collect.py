@@ -25,6 +25,7 @@ from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
+from recon.evidence.observed_rows import placed
 from recon.lazy import np
 from recon.ledger import Ledger
 from recon.ledger.erasures import ErasuresEdited, what_is_gone
@@ -134,7 +135,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
     logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
-    delta = _with_stamps(logs, known(slices) or {}, pipeline, plans, now)
+    delta = _with_stamps(logs, known(slices) or {}, sources, plans, now)
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
@@ -144,7 +145,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     )
     if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
-        delta = _with_stamps(logs, known(slices) or {}, pipeline, plans, now)
+        delta = _with_stamps(logs, known(slices) or {}, sources, plans, now)
 
     # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
     #    that a checkpoint which is behind the ledger even now is an older copy.
@@ -193,6 +194,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         source_log=source_log,
         observed=pipeline.is_observed,
         own_function=pipeline.write == "foreach_batch",
+        placed_by_rows=pipeline.placed_by_rows,
         source_columns=_source_columns(pipeline),
         proofs=proofs,
         declared=DeclaredRows(
@@ -323,24 +325,27 @@ def _source_columns(pipeline: Pipeline) -> str:
 def _with_stamps(
     logs: Mapping[str, DeltaWitness] | Unavailable,
     slices: Slices,
-    pipeline: Pipeline,
+    sources: Sources,
     plans: CheckpointWitness | None,
     now: datetime,
 ) -> Mapping[str, DeltaWitness] | Unavailable:
     """The logs, with stamps on what the query wrote without recon, now or before recon took the sink over."""
     if isinstance(logs, Unavailable):
         return logs
-    apps = {sink.name: sink.observed_app_id for sink in pipeline.sinks}
+    pipeline = sources.pipeline
 
-    def stamped(sink: str, log: DeltaWitness) -> DeltaWitness:
-        of_sink = slices.get(sink)
-        was_observed = of_sink is not None and any(head.is_observed for head in of_sink.heads)
-        if not (pipeline.is_observed or was_observed):
+    def stamped(sink: Sink, log: DeltaWitness) -> DeltaWitness:
+        of_sink = slices.get(sink.name)
+        heads = of_sink.heads if of_sink is not None else ()
+        if not (pipeline.is_observed or any(head.is_observed for head in heads)):
             return log
-        log = observed.attributed(log, apps[sink], plans, of_sink.heads if of_sink is not None else ())
-        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink, now, pipeline.source.beginning)
+        by_rows: Mapping[int, int] = {}
+        if pipeline.placed_by_rows:
+            by_rows = placed(log, plans, heads, lambda versions: sources.rows_together(sink, versions)).numbers
+        log = observed.attributed(log, sink.observed_app_id, plans, heads, by_rows)
+        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink.name, now, pipeline.source.beginning)
 
-    return {sink: stamped(sink, log) for sink, log in logs.items()}
+    return {sink.name: stamped(sink, logs[sink.name]) for sink in pipeline.sinks if sink.name in logs}
 
 
 def _is_ahead(slices: Slices, checkpoint: CheckpointWitness | Unavailable) -> bool:
@@ -472,7 +477,12 @@ class _Reader:
             never = "has the hook ever written?"
             if self.sources.pipeline.is_observed:
                 never = "nothing that the query wrote could be entered yet"
-                if self.sources.pipeline.write == "foreach_batch":
+                if self.sources.pipeline.placed_by_rows:
+                    never += (
+                        ": no commit of its table that was made between the plans of two micro-batches has, in the "
+                        "source_columns that recon.yml names, the offsets that the first of them read"
+                    )
+                elif self.sources.pipeline.write == "foreach_batch":
                     never += (
                         ": no commit of its table has a txn with the txn_app_id that recon.yml names and the number of "
                         "a micro-batch that the checkpoint has"

@@ -109,6 +109,13 @@ class Sources:
         names = self.pipeline.source_names(sink)
         return commit_rows.read(self._table(sink), versions, names) if names is not None else {}
 
+    def rows_together(self, sink: Sink, versions: Sequence[int]) -> CommitRows | Unavailable:
+        """The rows of some versions of a Delta table that a function of the user's own writes, as if one had them."""
+        names = self.pipeline.source_names(sink)
+        if names is None:
+            return Unavailable("commit_rows", "recon.yml names no source_columns")
+        return commit_rows.together(self._table(sink), versions, names)
+
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
         writer = open_sink(self.project, self.pipeline.name, sink)

@@ -66,7 +66,7 @@ def _reads(found: FoundStream, folder: Path) -> Iterator[str]:
 def _why(found: FoundStream) -> str:
     if found.stamped:
         return "recon's hook writes the table"
-    if found.app_id is not None:
+    if found.app_id is not None or found.by_rows:
         return "a function of its own writes the table, and recon observes it"
     if found.native:
         return "Spark's own sink writes the table, and recon observes it"

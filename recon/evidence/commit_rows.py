@@ -19,7 +19,7 @@ from recon.model.fingerprint import coefficients, of_columns
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import OWN_NAMES, SOURCE_COLUMNS, SOURCE_TOPIC, SourceNames
 from recon.storage import Storage
-from recon.text import first_line
+from recon.text import first_line, some
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -65,6 +65,33 @@ def _rows_of(storage: Storage, version: int, names: SourceNames) -> CommitRows |
         return Unavailable("commit_rows", "data files are no longer in the store")
     except Exception as error:  # whatever a store or a damaged file raises: nothing was looked at
         return Unavailable("commit_rows", first_line(error))
+
+
+def together(
+    storage: Storage, versions: Sequence[int], names: SourceNames = OWN_NAMES
+) -> CommitRows | Unavailable:
+    """The rows that several versions added, as if one commit had; or why nobody will ever know their offsets.
+
+    Raises:
+        EvidenceError: the store did not answer, or gave something else; another time it may.
+    """
+
+    def added() -> CommitRows | Unavailable:
+        files = [file for version in versions for file in delta_log.added_files(storage, version).items()]
+        try:
+            return counted(max(versions), [source_columns(storage, path, action, names) for path, action in files])
+        except FileNotFoundError:
+            return Unavailable("commit_rows", "data files are no longer in the store")
+        except EvidenceError as error:
+            return Unavailable("commit_rows", first_line(error))
+
+    what = f"version {some(versions)} of {storage.uri} cannot be read"
+    try:
+        return within(STORE_S, added, f"{what}: the store did not answer")
+    except EvidenceError:
+        raise
+    except Exception as error:  # whatever a store or a damaged file raises
+        raise EvidenceError(f"{what}: {first_line(error)}") from error
 
 
 def source_columns(storage: Storage, path: str, action: Mapping[str, Any], names: SourceNames = OWN_NAMES) -> pa.Table:

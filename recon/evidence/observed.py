@@ -1,7 +1,8 @@
 """What a stream wrote without recon: which micro-batch each commit of its table is of, and what it read.
 
 Spark's own Delta sink puts the query_id and the batch_id on a commit, and nothing else. A function of the user's for
-foreachBatch may put an application id and the batch_id there (Delta's options txnAppId and txnVersion). The offsets of
+foreachBatch may put an application id and the batch_id there (Delta's options txnAppId and txnVersion); of one that
+puts nothing there, the rows of a commit say it (recon.evidence.observed_rows). The offsets of
 a micro-batch are in the checkpoint, for as long as Spark keeps its plan, and afterwards in the ledger, where somebody
 entered them in time.
 """
@@ -50,7 +51,11 @@ def front_of(head: EntryHead | None) -> Front:
 
 
 def attributed(
-    log: DeltaWitness, app_id: str | None, checkpoint: CheckpointWitness | None, heads: Iterable[EntryHead] = ()
+    log: DeltaWitness,
+    app_id: str | None,
+    checkpoint: CheckpointWitness | None,
+    heads: Iterable[EntryHead] = (),
+    by_rows: Mapping[int, int] | None = None,
 ) -> DeltaWitness:
     """The log, in which commits of the user's own function for foreachBatch say what they wrote, as Spark's own do.
 
@@ -64,12 +69,14 @@ def attributed(
         app_id: the application id of its function; None for a query that writes otherwise, or did once.
         checkpoint: the query's; None where it cannot be read.
         heads: the ledger's entries.
+        by_rows: the batch_id of versions of which the rows say it.
     """
+    by_rows = by_rows or {}
     entered = {head.sink_version: head for head in heads if head.is_observed and head.sink_version is not None}
     planned = {} if checkpoint is None else {batch.batch_id: batch for batch in checkpoint.batches}
     commits = dict(log.commits)
     for version, commit in log.commits.items():
-        if commit.stamp is not None or commit.wrote is not None or not commit.txn:
+        if commit.stamp is not None or commit.wrote is not None:
             continue
         head = entered.get(version)
         if head is not None and is_of_entry(commit, head):
@@ -80,6 +87,8 @@ def attributed(
             early = batch is not None and not is_of_plan(commit, batch)
             late = following is not None and is_of_plan(commit, following) and following.planned_at is not None
             wrote = ("" if early or late else checkpoint.query_id, number)
+        elif version in by_rows and checkpoint is not None:
+            wrote = (checkpoint.query_id, by_rows[version])
         else:
             continue
         commits[version] = replace(commit, wrote=wrote)
@@ -107,9 +116,18 @@ def is_of_plan(commit: DeltaCommit, batch: CheckpointBatch) -> bool:
 
 
 def is_of_entry(commit: DeltaCommit, head: EntryHead) -> bool:
-    """Whether a commit is the one that an observed entry was made of, where its version is the entry's."""
-    own = commit.wrote is None and commit.stamp is None and head.batch_id in commit.txn.values()
+    """Whether a commit is the one that an observed entry was made of, where its version is the entry's.
+
+    Such an entry has the time of its commit, which is all that a commit without a number has in common with it.
+    """
+    same = head.batch_id in commit.txn.values() or head.committed_at == commit.timestamp
+    own = commit.wrote is None and commit.stamp is None and same
     return own or commit.wrote == (head.query_id, head.batch_id)
+
+
+def is_by_rows(commit: DeltaCommit) -> bool:
+    """Whether a commit says which micro-batch it is of by its rows alone: then Delta drops no second one."""
+    return commit.wrote is not None and commit.wrote[1] not in commit.txn.values()
 
 
 def ranges_of(batch: CheckpointBatch, beginning: int = BEGINNING) -> tuple[OffsetSpan, ...]:
@@ -158,17 +176,24 @@ def with_stamps(
     queries = {query_id for query_id, _ in known} | ({checkpoint.query_id} if checkpoint is not None else set())
     commits = dict(log.commits)
     unstamped: dict[int, Unstamped] = {}
+    first = {(query_id, batch_id): stamp for (_, query_id, batch_id), stamp in entered.items()}
     for commit, (query_id, batch_id) in written(log):
         if commit.files_removed:
             continue  # it replaced rows, as in outputMode complete: judged as anybody's commit that does
         stamp = entered.get((commit.version, query_id, batch_id))
         plan = planned.get((query_id, batch_id))
+        if stamp is None and plan is not None and is_by_rows(commit):
+            if not plan.committed:
+                unstamped[commit.version] = Unstamped.LATER  # Spark tries the micro-batch again, and writes it again
+                continue
+            stamp = first.get((query_id, batch_id))  # as of the same micro-batch: it was committed twice
         if stamp is None and plan is not None and (query_id, batch_id) not in known and is_of_plan(commit, plan):
             epoch = front.epoch_of(query_id, batch_id)
             front = Front(epoch, query_id, batch_id)
             stamp = _stamp(pipeline, sink, front, offsets_text(ranges_of(plan, beginning)))
         if stamp is not None:
             commits[commit.version] = replace(commit, stamp=stamp)
+            first.setdefault((query_id, batch_id), stamp)
         elif query_id in queries:
             unstamped[commit.version] = _why_unstamped(commit, (query_id, batch_id), ledger, checkpoint, now)
     return replace(log, commits=commits, unstamped=unstamped)

@@ -598,7 +598,8 @@ class Witnesses:
     `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
     `observed` is whether the query writes without recon (`write: native` or `foreach_batch`); `source_columns` then
     names the user's columns with the source of each row, "" where there are none. `own_function` is whether a
-    function of the user's own writes (`write: foreach_batch`).
+    function of the user's own writes (`write: foreach_batch`), `placed_by_rows` whether nothing but the rows of its
+    commits says which micro-batch they are of.
     `source_log` is the Delta table or the folder that the query reads, None for a query that reads Kafka.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
@@ -626,6 +627,7 @@ class Witnesses:
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     observed: bool = False
     own_function: bool = False
+    placed_by_rows: bool = False
     source_columns: str = ""
     source_log: SourceLog | Unavailable | None = None
     proofs: Proofs = field(default_factory=Proofs)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint, commit_rows, delta_log, source_files
 from recon.evidence.observed import attributed, is_of_plan, plans, ranges_of, written
+from recon.evidence.observed_rows import are_within, placed
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -57,6 +59,7 @@ class FoundStream:
         native: whether Spark's own sink writes the table; False where its commits are of foreachBatch, or of recon.
         app_id: the application id under which a function for foreachBatch writes the table, with the numbers of the
             query's micro-batches; None where no commit has one, or those of several fit.
+        by_rows: whether commits without such a number have rows of what one micro-batch of the query read.
         stamped: whether recon's hook writes it.
         columns: the table's columns and their types.
         keys: columns that look like a key of its rows.
@@ -77,13 +80,14 @@ class FoundStream:
     source_columns: SourceNames | None = None
     as_many: bool | None = None
     app_id: str | None = None
+    by_rows: bool = False
     files: str | None = None
     format: FileFormat | None = None
 
     @property
     def observed(self) -> bool:
         """Whether recon can observe what writes the table now."""
-        return (self.native or self.app_id is not None) and not self.stamped
+        return (self.native or self.app_id is not None or self.by_rows) and not self.stamped
 
 
 def found_stream(location: str, target: str | None, options: Mapping[str, str]) -> FoundStream:
@@ -113,8 +117,15 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
     native = any(wrote[0] == state.query_id for _, wrote in written(log))
     _require_of_query(state, log, native=native)
     app_id = None if native else _app_of(log, state)
+    columns = _columns(storage)
+    names = _named_as_sources(columns, sorted(topics))
+    numbers: Mapping[int, int] = {}
+    if not native and app_id is None and names is not None:
+        numbers = placed(_newest(log), state, (), partial(commit_rows.together, storage, names=names)).numbers
     commits = [
-        (commit, wrote) for commit, wrote in written(attributed(log, app_id, state)) if wrote[0] == state.query_id
+        (commit, wrote)
+        for commit, wrote in written(attributed(log, app_id, state, by_rows=numbers))
+        if wrote[0] == state.query_id
     ]
     planned = plans(state)
     looked = [
@@ -122,7 +133,6 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
         for commit, wrote in commits[-_COMMITS:]
         if wrote in planned and is_of_plan(commit, planned[wrote])
     ]
-    columns = _columns(storage)
     whole = [batch.batch_id for batch in planned.values()]
     return FoundStream(
         checkpoint=location,
@@ -134,9 +144,10 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
         stamped=any(commit.stamp is not None for commit in log.commits.values()),
         columns=columns,
         keys=_keys(columns, where),
-        source_columns=_source_columns(storage, columns, sorted(topics), looked),
+        source_columns=names if names is not None and _agree(storage, names, looked) else None,
         as_many=_as_many(looked, _rows_of_files(at, Storage(files, options), looked, format_) if files else None),
         app_id=app_id,
+        by_rows=bool(numbers),
         files=files,
         format=format_,
     )
@@ -253,13 +264,14 @@ def _keys(columns: Mapping[str, str], target: str) -> list[str]:
     return [column for column in columns if column.lower() in names][:1]
 
 
-def _source_columns(
-    storage: Storage,
-    columns: Mapping[str, str],
-    topics: Sequence[str],
-    looked: Sequence[tuple[DeltaCommit, CheckpointBatch]],
-) -> SourceNames | None:
-    """The columns whose values, in the newest micro-batch with rows, are the offsets that it read."""
+def _newest(log: DeltaWitness) -> DeltaWitness:
+    """The log with the newest commits alone."""
+    newest = sorted(log.commits)[-_COMMITS:]
+    return replace(log, commits={version: log.commits[version] for version in newest})
+
+
+def _named_as_sources(columns: Mapping[str, str], topics: Sequence[str]) -> SourceNames | None:
+    """The columns that are named as people name those with Kafka's topic, partition and offset."""
     by_name = {column.lower(): column for column in columns}
 
     def named(what: str, types: Sequence[str]) -> str | None:
@@ -269,23 +281,16 @@ def _source_columns(
     partition, offset, topic = named("partition", _WHOLE), named("offset", _WHOLE), named("topic", ("string",))
     if not topics or partition is None or offset is None or BATCH_ID in columns or (topic is None and len(topics) > 1):
         return None
-    names = SourceNames(topic, partition, offset, "" if topic is not None else topics[0])
+    return SourceNames(topic, partition, offset, "" if topic is not None else topics[0])
+
+
+def _agree(storage: Storage, names: SourceNames, looked: Sequence[tuple[DeltaCommit, CheckpointBatch]]) -> bool:
+    """Whether the rows of the newest micro-batch that has some carry offsets that it read."""
     for commit, batch in reversed(looked):
         if commit.rows_added:
             rows = commit_rows.read(storage, [commit.version], names)[commit.version]
-            agrees = isinstance(rows, CommitRows) and _are_within(rows.spans, ranges_of(batch))
-            return names if agrees else None
-    return None
-
-
-def _are_within(spans: Iterable[OffsetSpan], ranges: Iterable[OffsetSpan]) -> bool:
-    read = {(span.topic, span.partition): span for span in ranges}
-    return all(
-        (place := read.get((span.topic, span.partition))) is not None
-        and place.start_offset <= span.start_offset
-        and span.end_offset <= place.end_offset
-        for span in spans
-    )
+            return isinstance(rows, CommitRows) and are_within(rows.spans, ranges_of(batch))
+    return False
 
 
 def _as_many(

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from recon.errors import EvidenceError
-from recon.evidence import checkpoint, delta_log, kafka_logs
+from recon.evidence import checkpoint, commit_rows, delta_log, kafka_logs
 from recon.evidence.kafka_admin import KafkaAdmin
-from recon.evidence.observed import attributed, front_of, is_of_plan, plans, ranges_of, written
+from recon.evidence.observed import attributed, front_of, is_by_rows, is_of_plan, plans, ranges_of, written
+from recon.evidence.observed_rows import Placed, placed
 from recon.evidence.source_files import LogDigest
 from recon.ledger import Ledger
 from recon.ledger.entries import new_entry
@@ -88,19 +89,29 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     location = project.location(sink)
     if reason := project.why_unlocated(location):
         raise EvidenceError(reason)
-    log = _log(Storage(location, project.storage_options), newest)
+    table = Storage(location, project.storage_options)
+    log = _log(table, newest)
     app_id = sink.observed_app_id
-    if not any(commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()):
+    if not pipeline.placed_by_rows and not any(
+        commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()
+    ):
         return Look()
     at = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     state = checkpoint.read(at, positions=not pipeline.of_kafka)
-    log = attributed(log, app_id, state)
-    found, unseen = [], []
+    rows = _placed(pipeline, sink, table, log, state, newest)
+    log = attributed(log, app_id, state, by_rows=rows.numbers)
+    found, unseen, taken = [], [], set()
     planned = plans(state)
     for commit, (query_id, batch_id) in written(log):
         if batch_id < from_batch:
             continue
         batch = planned.get((query_id, batch_id))
+        if is_by_rows(commit):
+            if rows.unread and commit.version > min(rows.unread):
+                break
+            if batch is None or not batch.committed or batch_id in taken or _is_entered(batch_id, query_id, newest):
+                continue  # Spark tries it again; or it was written twice, which is for an audit to say
+            taken.add(batch_id)
         if batch is not None and is_of_plan(commit, batch):
             if commit.files_removed:
                 return Look(
@@ -119,7 +130,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             unseen.append(batch_id)
     if not found:
         others = "" if unseen else _of_other_queries(log, state)
-        return Look(unseen=unseen, waits=others)
+        return Look(unseen=unseen, waits=others or _not_placed(rows, log))
     try:
         found = _with_topic_ids(found, project.kafka, ask)
     except EvidenceError as error:
@@ -129,7 +140,33 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     entries = list(_entries(found, newest, pipeline.name, sink, location, log, LogDigest(at)))
     kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
     entries[-1] = replace(entries[-1], kafka_state=kafka_state)
-    return Look(entered=ledger.extend(entries, after=position), unseen=unseen)
+    return Look(entered=ledger.extend(entries, after=position), unseen=unseen, waits=_not_placed(rows, log))
+
+
+def _placed(
+    pipeline: Pipeline,
+    sink: Sink,
+    table: Storage,
+    log: DeltaWitness,
+    state: CheckpointWitness,
+    newest: LedgerEntry | None,
+) -> Placed:
+    names = pipeline.source_names(sink)
+    if not pipeline.placed_by_rows or names is None:
+        return Placed()
+    heads = [] if newest is None else [newest]
+    return placed(log, state, heads, lambda versions: commit_rows.together(table, versions, names))
+
+
+def _is_entered(batch_id: int, query_id: str, newest: LedgerEntry | None) -> bool:
+    return newest is not None and newest.query_id == query_id and newest.batch_id >= batch_id
+
+
+def _not_placed(rows: Placed, log: DeltaWitness) -> str:
+    """Why commits in the time of a micro-batch were taken for none; "" where there are none."""
+    for version, reason in sorted({**rows.unfit, **rows.unread}.items()):
+        return f"version {version} of {log.location} was taken for no micro-batch: {reason}"
+    return ""
 
 
 def _of_other_queries(log: DeltaWitness, state: CheckpointWitness) -> str:

@@ -154,6 +154,12 @@ class Pipeline(WithTests):
         only = "" if columns.topic is not None else self.source.topics[0]
         return SourceNames(columns.topic, columns.partition, columns.offset, only)
 
+    @property
+    def placed_by_rows(self) -> bool:
+        """Whether nothing but the rows of a commit says which micro-batch it is of."""
+        sink = self.sinks[0]
+        return self.write == "foreach_batch" and isinstance(sink, DeltaSink) and sink.txn_app_id is None
+
     @model_validator(mode="after")
     def _names_source_columns(self) -> Pipeline:
         named = [sink for sink in self.sinks if isinstance(sink, DeltaSink) and sink.source_columns is not None]
@@ -228,12 +234,13 @@ class Pipeline(WithTests):
                 "let recon write (write: recon)",
                 "write",
             )
-        if self.write == "foreach_batch" and sink.txn_app_id is None:
+        if self.write == "foreach_batch" and sink.txn_app_id is None and self.source_names(sink) is None:
             raise BadValue(
-                f"is foreach_batch, and sink '{sink.name}' has no txn_app_id: nothing on a commit then says which "
-                "micro-batch it is of; let the function write with Delta's options txnAppId and txnVersion (the "
-                "batch_id), which also keep a retry from doubling rows, and name that txnAppId here, or let recon "
-                "write (write: recon)",
+                f"is foreach_batch, and sink '{sink.name}' has neither txn_app_id nor source_columns: nothing then "
+                "says which micro-batch a commit is of; let the function write with Delta's options txnAppId and "
+                "txnVersion (the batch_id), which also keep a retry from doubling rows, and name that txnAppId here; "
+                "or, where rows carry Kafka's partition and offset, name these columns in source_columns; or let "
+                "recon write (write: recon)",
                 "write",
             )
         return self

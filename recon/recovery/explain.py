@@ -328,6 +328,11 @@ class _Witnesses:
             return None
         if query_id is None or batch_id is None:
             return "unknown", "is written without recon, and which micro-batch comes next is not known"
+        if self.pipeline.placed_by_rows:
+            return "write", (
+                "is written by a function of your own, which puts no number on its commits: where the table has the "
+                "micro-batch already, it is there twice then"
+            )
         storage = Storage(self.project.location(sink), self.project.storage_options)
         app_id = sink.observed_app_id
         newest = delta_log.transaction_version(storage, query_id if app_id is None else app_id)

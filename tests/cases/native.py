@@ -29,12 +29,13 @@ class NativeLake(Lake):
     checks: tuple[str, ...] = CHECKS
     declared: Mapping[str, bool] = field(default_factory=lambda: {"filters": False})
     write: Literal["native", "foreach_batch", "recon"] = "native"
+    numbered: bool = True  # whether the function gives Delta the numbers of its micro-batches
 
     @property
     @override
     def project(self) -> Project:
         tests = tuple(CheckSpec(test=name) for name in self.checks)
-        app = {"txn_app_id": APP} if self.write == "foreach_batch" else {}
+        app = {"txn_app_id": APP} if self.write == "foreach_batch" and self.numbered else {}
         pipeline = Pipeline(
             name="p",
             checkpoint=self.checkpoint_name,
@@ -93,8 +94,8 @@ class NativeLake(Lake):
             self._drain(writer)
 
     def append(self, frame: DataFrame, batch_id: int) -> None:
-        """Such a function, as Delta's documentation has it: a retry writes nothing."""
-        options = {"txnAppId": APP, "txnVersion": str(batch_id)}
+        """Such a function, as Delta's documentation has it, so that a retry writes nothing; or without a number."""
+        options = {"txnAppId": APP, "txnVersion": str(batch_id)} if self.numbered else {}
         frame.write.format("delta").mode("append").options(**options).save(str(self.table))
 
     def _frame(

@@ -1,6 +1,7 @@
 """Queries that write by a function of their own for foreachBatch (`write: foreach_batch`), and without recon.
 
-The function writes with Delta's options txnAppId and txnVersion: a commit has the batch_id, and not the query_id.
+The function writes with Delta's options txnAppId and txnVersion: a commit has the batch_id, and not the query_id. Or it
+puts nothing on its commits, and their rows say of which micro-batch they are.
 """
 
 from __future__ import annotations
@@ -51,13 +52,81 @@ def test_what_a_function_writes_is_proved_from_checkpoint_and_log(make: Make, na
     assert complete(lake.audit(full=True)) and len(lake.entries()) == 4
 
 
-def test_the_function_of_observe_md(make: Make) -> None:
-    lake = make()
+def test_what_a_function_writes_without_numbers_is_proved_by_its_rows(make: Make) -> None:
+    lake = make(numbered=False)
+    lake.produce(100)
+    lake.run(lake.append, per_trigger=40)
+    assert complete(lake.audit())
+    assert [(e.status, e.batch_id, e.rows_written) for e in lake.entries()] == [
+        ("observed", 0, 40), ("observed", 1, 40), ("observed", 2, 20)
+    ]  # fmt: skip
+    lake.produce(30)
+    lake.run(lake.append)
+    lake.sql("OPTIMIZE {table}")
+    assert complete(lake.audit()) and len(lake.entries()) == 4
+    assert complete(lake.audit(full=True)) and len(lake.entries()) == 4
+    lake.sql("DELETE FROM {table} WHERE kafka_offset BETWEEN 10 AND 14")
+    run = lake.audit()
+    assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
+
+
+def test_a_function_without_numbers_that_is_tried_again_doubles(make: Make) -> None:
+    lake = make(numbered=False)
+    lake.produce(30)
+
+    def fails_after_the_write(frame: Any, batch_id: int) -> None:
+        lake.append(frame, batch_id)
+        if batch_id == 1:
+            raise RuntimeError("the driver dies")
+
+    lake.run(fails_after_the_write, per_trigger=10, fails=True)
+    between = lake.audit()
+    assert answer(between) == "complete" and [e.batch_id for e in lake.entries()] == [0], told(between)
+    lake.run(lake.append, per_trigger=10)
+    run = lake.audit()
+    assert answer(run) == "not complete" and "DUPLICATE" in failing(run), told(run)
+    assert any("as versions 1, 2: its rows are doubled" in f.message for f in findings(run, "DUPLICATE"))
+    assert len(lake.rows()) == 40
+    assert [e.batch_id for e in lake.entries()] == [0, 1, 2]
+    lake.sql("RESTORE TABLE {table} TO VERSION AS OF 1")
+    lake.run(lake.append, per_trigger=10)
+    assert answer(lake.audit()) == "not complete", "micro-batch 2 went with it"
+
+
+def test_a_failure_that_a_function_without_numbers_swallows(make: Make) -> None:
+    lake = make(numbered=False)
+    lake.produce(30)
+    lake.run(lambda frame, batch_id: lake.append(frame, batch_id) if batch_id != 1 else None, per_trigger=10)
+    run = lake.audit()
+    assert answer(run) == "not complete" and failing(run) == {"GAP"}, told(run)
+    assert ranges(findings(run, "GAP")) == {(0, 10, 20)}
+
+
+@pytest.mark.parametrize("from_", [20, 40, 55], ids=["reads again", "goes on", "leaves out"])
+def test_after_a_lost_checkpoint_of_a_function_without_numbers(make: Make, from_: int) -> None:
+    lake = make(numbered=False)
+    lake.produce(40)
+    lake.run(lake.append, per_trigger=20)
+    assert complete(lake.audit())
+    lake.produce(40)
+    lake.forget_checkpoint()
+    lake.run(lake.append, starting=json.dumps({lake.topic: {"0": from_}}))
+    run = lake.audit()
+    if from_ == 40:
+        assert complete(run), told(run)
+    else:
+        assert answer(run) == "not complete", told(run)
+        assert ({"DUPLICATE", "OVERLAP"} if from_ == 20 else {"GAP"}) <= failing(run), told(run)
+
+
+@pytest.mark.parametrize("function", ["write", "write_rows"])
+def test_the_functions_of_observe_md(make: Make, function: str) -> None:
+    lake = make(numbered=function == "write")
     lake.produce(30)
     named: dict[str, Any] = {"spark": SimpleNamespace(streams=SimpleNamespace(addListener=lambda _: None))}
     (lake.path / "recon.yml").write_text(PAGE_NEEDS)
     pages.run(PAGE, named, {"lake/orders": str(lake.table), '"."': repr(str(lake.path))})
-    lake.run(named["write"], per_trigger=10)
+    lake.run(named[function], per_trigger=10)
     assert complete(lake.audit()) and [e.batch_id for e in lake.entries()] == [0, 1, 2]
 
 
@@ -233,3 +302,26 @@ def test_recon_takes_over(make: Make, kept: dict[str, str], looked: bool) -> Non
         with pytest.raises(StreamingQueryException, match="they would be there twice"):
             lake.run(hook, per_trigger=10, columns=columns)
         assert lake.values() == [(0, offset) for offset in range(20)], "nothing was written twice"
+
+
+def test_recon_takes_over_from_a_function_without_numbers(make: Make) -> None:
+    """The function wrote micro-batch 1, and the driver died before Spark finished it: no look can enter it."""
+    lake = make(numbered=False)
+    lake.produce(20)
+    lake.run(lambda frame, batch_id: (lake.append(frame, batch_id), 1 // (1 - batch_id))[0], per_trigger=10, fails=True)
+    assert complete(lake.audit()) and len(lake.rows()) == 20
+    columns = (*COLUMNS, "topic", "partition", "offset")
+    hook = foreach_batch(
+        project=lake.taken_over(),
+        pipeline="p",
+        transform=lambda frame: frame.drop("topic", "partition", "offset"),
+    )
+    with pytest.raises(StreamingQueryException, match="they would be there twice"):
+        lake.run(hook, per_trigger=10, columns=columns)
+    assert lake.values() == [(0, offset) for offset in range(20)], "nothing was written twice"
+    lake.sql("RESTORE TABLE {table} TO VERSION AS OF 0")
+    lake.produce(10)
+    lake.run(hook, per_trigger=10, columns=columns)
+    assert lake.values() == [(0, offset) for offset in range(30)]
+    run = fault_cases.audit(lake.taken_over(), spark=lake.spark)
+    assert complete(run), told(run)

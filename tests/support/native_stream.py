@@ -21,7 +21,8 @@ class NativeStream:
     """One query; rows carry `kafka_topic`, `kafka_partition` and `kafka_offset`.
 
     `at` is the time of the next micro-batch, which is planned then and committed a second later. Spark's own sink
-    writes it, or with `app_id` a function for foreachBatch.
+    writes it, or with `app_id` a function for foreachBatch, which gives Delta the number or, where it is not
+    `numbered`, does not.
     """
 
     checkpoint: Path
@@ -31,6 +32,7 @@ class NativeStream:
     batch_id: int = 0
     position: dict[str, dict[int, int]] = field(default_factory=dict)
     app_id: str = ""
+    numbered: bool = True
 
     def start(self, starting: Ends) -> NativeStream:
         """A new checkpoint that begins at these offsets."""
@@ -82,11 +84,9 @@ class NativeStream:
             name: pa.array([row[i] for row in rows], kind)
             for i, (name, kind) in enumerate(zip(names, types, strict=True))
         }
+        txn = [Transaction(self.app_id or self.query_id, number)] if self.numbered else None
         write_deltalake(
-            str(self.table),
-            pa.table(columns),
-            mode=mode,
-            commit_properties=CommitProperties(app_transactions=[Transaction(self.app_id or self.query_id, number)]),
+            str(self.table), pa.table(columns), mode=mode, commit_properties=CommitProperties(app_transactions=txn)
         )
         version = DeltaTable(str(self.table)).version()
         self._as_spark_says_it(version, number)

@@ -260,7 +260,9 @@ def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
     numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
     if numbers:
         return f"micro-batch {some(numbers)}, which was written without recon,"
-    between = range(0 if before is None else before + 1, 0 if at is None else at)
+    # Where rows alone say which micro-batch a commit is of, it may have been written after the next one, too.
+    until = (log.last or 0) + 1 if witnesses.placed_by_rows else at or 0
+    between = range(0 if before is None else before + 1, until)
     strange = [v for v in between if (c := log.commits.get(v)) is not None and c.stamp is None and c.adds_rows]
     if strange and witnesses.own_function:  # Spark's own sink names the query
         return f"version {some(strange)} of the sink, which names no micro-batch of the query,"

@@ -63,6 +63,23 @@ def test_a_function_for_foreach_batch_is_found_by_its_transactions(
     assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
 
 
+def test_a_function_that_puts_no_number_on_its_commits_is_found_by_its_rows(
+    stream: NativeStream,
+    recon: Recon,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    stream.app_id, stream.numbered = "none", False
+    stream.batch({"orders": {0: 10}})
+    stream.batch({"orders": {0: 25}})
+    ended = recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER)
+    assert ended.code == 0 and "a function of its own writes the table" in ended.out, ended
+    project = load(tmp_path)
+    (pipeline,) = project.pipelines
+    assert pipeline.write == "foreach_batch" and pipeline.placed_by_rows and pipeline.rows.filters is False
+    run = run_audit(project.model_copy(update={"kafka": {}}), no_spark=True, exclude=["test_name:kafka_end_offsets"])
+    assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
+
+
 @pytest.mark.parametrize("other", ["second app", ""], ids=["two fit", "none has one"])
 def test_a_function_without_an_application_id_of_its_own_is_not_observed(
     stream: NativeStream,
@@ -70,11 +87,12 @@ def test_a_function_without_an_application_id_of_its_own_is_not_observed(
     tmp_path: Path,
     other: str,
 ) -> None:
+    """Nor do rows say which micro-batch a commit is of, where they have offsets that it did not read."""
     stream.app_id = "first app"
-    stream.batch({"orders": {0: 10}})
+    stream.batch({"orders": {0: 10}}, [("orders", 0, offset) for offset in range(10, 20)])
     if other:
         stream.app_id = other
-        stream.commit(0, [("orders", 0, 3)])
+        stream.commit(0, [("orders", 0, 13)])
     else:
         file = next((stream.table / "_delta_log").glob("*.json"))
         file.write_text("\n".join(line for line in file.read_text().splitlines() if '"txn"' not in line) + "\n")

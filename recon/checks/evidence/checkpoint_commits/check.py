@@ -93,7 +93,15 @@ class CheckpointCommits(EvidenceCheck):
             not_read = why_unknown(witnesses.sink_logs, f"sink {witnesses.sink} was not read")
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
         ledger = ledger_of(witnesses)
-        writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger, witnesses.observed)
+        writes = Writes(
+            witnesses.pipeline,
+            witnesses.sink,
+            checkpoint,
+            log,
+            ledger,
+            witnesses.observed,
+            witnesses.placed_by_rows,
+        )
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
@@ -421,6 +429,8 @@ class _Evaluation:
 
     def _on_restart(self, rows: str) -> str:
         """What the sink does with micro-batches that it has already; `rows` is what becomes of those it writes."""
+        if self.witnesses.placed_by_rows:
+            return f"nothing on a commit says that the table has them already: {rows}"
         if self.witnesses.observed:
             return (
                 "Delta drops every micro-batch whose number the table has, also one that Spark plans with other "
@@ -483,8 +493,7 @@ class _Evaluation:
                 Code.INCONCLUSIVE,
                 f"micro-batch {batch.batch_id} has no commit that is known to be its own, and version "
                 f"{commit.version} ({_numbers(commit)}) may be it, or another program's: compare its rows with the "
-                "source, then accept it; txn_app_id of recon.yml must be the function's txnAppId, and txnVersion the "
-                "batch_id",
+                f"source, then accept it; {self._what_places()}",
                 batch_id=batch.batch_id,
             )
         elif app is not None:
@@ -548,6 +557,13 @@ class _Evaluation:
     def _unplaced(self, batch: CheckpointBatch) -> DeltaCommit | None:
         following = next((one for one in self.checkpoint.batches if one.batch_id == batch.batch_id + 1), None)
         return self.writes.unplaced(batch, following)
+
+    def _what_places(self) -> str:
+        if self.witnesses.placed_by_rows:
+            return (
+                f"a micro-batch is one append, whose rows carry in {self.witnesses.source_columns} offsets that it read"
+            )
+        return "txn_app_id of recon.yml must be the function's txnAppId, and txnVersion the batch_id"
 
     def _with_another_number(self) -> str:
         if self.witnesses.own_function:

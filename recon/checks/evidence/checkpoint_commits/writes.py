@@ -61,7 +61,8 @@ class FirstReadings(NamedTuple):
 class Writes:
     """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers.
 
-    `observed` is whether the query writes without recon.
+    `observed` is whether the query writes without recon, `placed_by_rows` whether nothing but rows says of which
+    micro-batch its commits are.
     """
 
     pipeline: str
@@ -70,6 +71,7 @@ class Writes:
     log: DeltaWitness
     ledger: LedgerSlice | None
     observed: bool = False
+    placed_by_rows: bool = False
     _readings: dict[Key, FirstReadings] = field(default_factory=dict)
 
     def entry_of(self, batch: CheckpointBatch) -> int | None:
@@ -174,9 +176,11 @@ class Writes:
         """A commit that may be a micro-batch's, or another's, where a function of the user's own writes.
 
         It has the number under some application id and was taken for no micro-batch, or adds rows between this plan and
-        the next one and has no number at all.
+        the next one and has no number at all. Where rows alone say which micro-batch a commit is of, it may be of any
+        time since the first entry.
         """
         until = None if following is None else following.planned_at
+        first = min(self._entered_versions, default=0)
         for commit in self.log.commits.values():
             placed = commit.stamp is not None or commit.version in self._entered_versions
             placed = placed or commit.version <= self._looked_up_to
@@ -184,6 +188,7 @@ class Writes:
                 continue
             in_time = batch.planned_at is not None and commit.timestamp >= batch.planned_at
             in_time = in_time and (until is None or commit.timestamp <= until)
+            in_time = in_time or (self.placed_by_rows and commit.version > first)
             if batch.batch_id in commit.txn.values() or (in_time and commit.adds_rows):
                 return commit
         return None

@@ -67,6 +67,9 @@ def missing_from(sink: SinkRows) -> Missing:
             new = [part for span in absent.intersect(group.present) for part in of_releases.add(*span)]
             released.setdefault(group.batch_id, []).extend(stretches.pieces(Spans(tuple(new))))
         pieces += stretches.pieces(absent.minus(of_releases.spans))
+    if not sink.witnesses.observed:
+        # Rows from before recon wrote the table have no source columns of recon's: none of them can be looked for.
+        pieces = [piece for piece in pieces if not sink.ledger.heads[piece.entry].is_observed]
     of_entry: Counter[int] = Counter()
     for piece in pieces:
         of_entry[piece.entry] += piece.size
