@@ -293,7 +293,8 @@ def unlocated(table: str) -> str:
     """Why nothing can be read of a table that is known by its name alone."""
     return (
         f"the location of {table} is known to a catalog alone, and no Spark session was asked for it; run this where "
-        "one is active (an audit without --no-spark starts one), or write the table's location as target"
+        "one is active (an audit without --no-spark starts one), name its Unity Catalog (catalogs in recon.yml), or "
+        "write the table's location as target"
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audit.anchor import contradictions
+from recon.catalogs import asked_of
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.erasures import ERASURES
@@ -15,7 +16,7 @@ from recon.ledger.progress import PROGRESS
 from recon.ledger.store import Store, open_store
 from recon.model import Unavailable
 from recon.project import Project
-from recon.spark.catalog import active_session, locate
+from recon.spark.catalog import active_session, ask_active, locate
 from recon.spark.errors import spark_error
 from recon.spark.session import session
 from recon.text import first_line
@@ -100,19 +101,20 @@ class AuditSession:
     def locate(self) -> None:
         """Finds out where the catalog tables are that sinks name: logs are read by their path.
 
-        With --no-spark only a session that is there is asked.
+        A session that is there is asked, then the catalogs that recon.yml names. For what is left one is started, but
+        with --no-spark.
         """
-        tables = self._project.catalog_tables()
-        if not tables:
+        running = self.running or active_session()
+        ask_active(self._project, running)
+        left = [name for name in self._project.catalog_tables() if asked_of(self._project, name) is None]
+        if not left or self._no_spark or running is not None:
             return
-        spark = (self.running or active_session()) if self._no_spark else self._started()
-        if isinstance(spark, Unavailable):
-            for name in tables:
-                self._project.set_unlocated(
-                    name, f"the location of {name} is known to a catalog alone, and {spark.reason}"
-                )
-        elif spark is not None:
-            locate(self._project, spark)
+        spark = self._started()
+        if not isinstance(spark, Unavailable):
+            locate(self._project, spark, left)
+            return
+        for name in left:
+            self._project.set_unlocated(name, f"the location of {name} is known to a catalog alone, and {spark.reason}")
 
     def raise_refusal(self) -> None:
         """Ends an audit for which Spark was refused: no check of rows could have another answer.

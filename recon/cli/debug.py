@@ -58,6 +58,9 @@ class _Probe:
 
 
 def _witnesses(probe: _Probe, project: Project) -> None:
+    from recon.spark.catalog import ask_active
+
+    ask_active(project)
     for pipeline in project.pipelines:
         probe(f"checkpoint of {pipeline.name}", partial(_checkpoint, project, pipeline))
         for sink in pipeline.sinks:
@@ -122,6 +125,8 @@ def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
         if not record.exists:
             raise EvidenceError(f"nothing was written to {where} yet; the first micro-batch writes to it")
         return f"{record.location} ({sink.kind}) has {plural(len(record.commits), 'micro-batch')} of the last day"
+    if reason := project.why_unlocated(where):
+        raise EvidenceError(reason)
     latest = delta_log.latest_version(Storage(where, project.storage_options))
     if latest is None:
         raise EvidenceError(f"there is no Delta table at {where}; the first micro-batch creates it")

@@ -67,9 +67,7 @@ def _rows_of(storage: Storage, version: int, names: SourceNames) -> CommitRows |
         return Unavailable("commit_rows", first_line(error))
 
 
-def together(
-    storage: Storage, versions: Sequence[int], names: SourceNames = OWN_NAMES
-) -> CommitRows | Unavailable:
+def together(storage: Storage, versions: Sequence[int], names: SourceNames = OWN_NAMES) -> CommitRows | Unavailable:
     """The rows that several versions added, as if one commit had; or why nobody will ever know their offsets.
 
     Raises:

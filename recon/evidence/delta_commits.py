@@ -35,6 +35,11 @@ _KINDS = frozenset(
         "sidecar",
     )
 )
+# Table features with which a commit is in the log only once the catalog publishes it (Delta's RFC "Catalog-Managed
+# Tables", and the previews of it).
+_BY_CATALOG = frozenset(
+    ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview", "managedCommit-dev", "managedCommit")
+)
 NUM_RECORDS = r'\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'  # the beginning of statistics
 _NUM_RECORDS = re.compile(NUM_RECORDS)
 
@@ -89,6 +94,7 @@ def parse_commit(
     txn: dict[str, int] = {}
     configuration: Mapping[str, str] | None = None
     table_id: str | None = None
+    by_catalog: bool | None = None
     files_added = files_removed = 0
     rows_added: int | None = 0
     rows_removed: int | None = 0
@@ -129,6 +135,8 @@ def parse_commit(
                     if info is not None:
                         raise ValueError("there are two of commitInfo")
                     info = mapping(body)
+                elif kind == "protocol":
+                    by_catalog = is_by_catalog(body)
                 elif kind == "metaData":
                     configuration = mapping(body.get("configuration") or {})
                     table_id = optional(text, body.get("id"))
@@ -154,12 +162,20 @@ def parse_commit(
             rows_removed=rows_removed,
             data_change=files_added + files_removed > 0,
             table_id=table_id,
+            by_catalog=by_catalog,
             made_by=made_by(info) if stamp is None else {},
             wrote=_streamed(info, txn) if stamp is None else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
     return commit, configuration
+
+
+def is_by_catalog(protocol: object) -> bool:
+    """Whether a protocol action gives the table's commits to a catalog."""
+    given = mapping(protocol)
+    features = [name for key in ("readerFeatures", "writerFeatures") for name in given.get(key) or ()]
+    return not _BY_CATALOG.isdisjoint(features)
 
 
 def _streamed(info: Mapping[str, Any], txn: Mapping[str, int]) -> tuple[str, int] | None:

@@ -1,8 +1,8 @@
 """The Delta witness: what a table's log holds of each commit and of the table, read without Spark.
 
 Compacted logs (`<x>.<y>.compacted.json`), checkpoints and `.crc` files are not commits and are not read as such.
-Commits that a catalog coordinates and has not yet published as numbered files (`_staged_commits`,
-formerly `_commits`) are not seen: such a table looks older here than it is.
+Commits that a catalog takes (table feature `catalogManaged`) may not yet be there as numbered files: such a table would
+look older than it is, and is not read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from urllib.parse import unquote
 
 from recon.errors import EvidenceError
 from recon.evidence import delta_files
-from recon.evidence.delta_commits import action_of, actions, contents, file_name, parse_commit, reader, version_of
+from recon.evidence.delta_commits import (
+    action_of,
+    actions,
+    contents,
+    file_name,
+    is_by_catalog,
+    parse_commit,
+    reader,
+    version_of,
+)
 from recon.limits import delta_rs_options
 from recon.model import DeltaCommit, DeltaWitness, LiveFiles, SinkCommit, SinkLog, Unavailable
 from recon.model.wire.values import mapping, optional, text, whole
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _LOG = "_delta_log"
+_STAGED = "_staged_commits"  # folder in the log of commits that a catalog takes; Spark makes it in every log
 _LOG_RETENTION = "delta.logRetentionDuration"
 _UNITS = "week|day|hour|minute|second|millisecond|microsecond"
 _ABSOLUTE = re.compile(r"/|[a-zA-Z][a-zA-Z0-9+.-]*:/")  # of a data file that is not below its table
@@ -52,7 +62,7 @@ def read(
     and the folders of the files are listed.
 
     Raises:
-        EvidenceError: a commit file is torn or no JSON; the message names it.
+        EvidenceError: a commit file is torn or no JSON; the message names it. Or a catalog takes the table's commits.
     """
     log = storage.child(_LOG)
     names = log.names()
@@ -69,6 +79,7 @@ def read(
     for commit in commits.values():
         txns.update(commit.txn)
     table_id = next((c.table_id for c in reversed(commits.values()) if c.table_id), None)
+    by_catalog = next((c.by_catalog for c in reversed(commits.values()) if c.by_catalog is not None), None)
     if replay is not None:
         table_id = replay.table_id or table_id
     if versions and (0 not in commits or versions[-1] not in commits):  # not the table's whole history
@@ -76,6 +87,7 @@ def read(
         if checksum is not None:
             configuration, txns = checksum.properties, {**txns, **checksum.txns}
             table_id = checksum.table_id or table_id
+            by_catalog = by_catalog if checksum.by_catalog is None else checksum.by_catalog
         elif "_last_checkpoint" in names or versions[0] != 0:
             if configuration is None or versions[-1] not in commits:
                 configuration = properties(storage) or configuration
@@ -83,6 +95,11 @@ def read(
             configuration = later
         elif configuration is None:
             configuration = _newest_properties(log, [v for v in versions if v < low])
+    if by_catalog or (by_catalog is None and _STAGED in names and log.names(_STAGED)):
+        raise EvidenceError(
+            f"a catalog takes the commits of {storage.uri} (table feature catalogManaged): the newest may not be in "
+            "its log yet, so that nothing can be proved of the table; write to a table whose commits are in its log"
+        )
     witness = DeltaWitness(
         location=storage.uri,
         exists=True,
@@ -313,6 +330,7 @@ class _Checksum(NamedTuple):
     properties: Mapping[str, str]
     txns: Mapping[str, int]
     table_id: str | None
+    by_catalog: bool | None
 
 
 def _checksum(log: Storage, version: int) -> _Checksum | None:
@@ -324,7 +342,12 @@ def _checksum(log: Storage, version: int) -> _Checksum | None:
         content = action_of(log, name, log.read(name))
         txns = {text(txn["appId"]): whole(txn["version"]) for txn in content.get("setTransactions") or ()}
         metadata = content["metadata"]
-        return _Checksum(mapping(metadata.get("configuration") or {}), txns, optional(text, metadata.get("id")))
+        return _Checksum(
+            mapping(metadata.get("configuration") or {}),
+            txns,
+            optional(text, metadata.get("id")),
+            optional(is_by_catalog, content.get("protocol")),
+        )
     except (FileNotFoundError, EvidenceError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

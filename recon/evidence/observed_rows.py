@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from recon.errors import EvidenceError
 from recon.evidence.observed import is_of_plan, ranges_of
-from recon.model import CheckpointBatch, CheckpointWitness, CommitRows, DeltaCommit, DeltaWitness, EntryHead, Unavailable
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    CommitRows,
+    DeltaCommit,
+    DeltaWitness,
+    EntryHead,
+    Unavailable,
+)
 from recon.model.offsets import OffsetSpan
 
 # The rows of versions as if one commit had added them; raises EvidenceError where they may be read another time.

@@ -213,6 +213,7 @@ class DeltaCommit:
     there, None for every other writer. `made_by` is what the log says of who made a commit without recon's
     stamp (recon.evidence.delta_commits); most writers put nothing or only their own name there. `left_nothing` is
     whether no row of before is left, where the log says it as such (Iceberg); None where the operation has to tell.
+    `by_catalog` is whether from this commit on a catalog takes the table's commits, None where the commit does not say.
     """
 
     version: int
@@ -232,6 +233,7 @@ class DeltaCommit:
     made_by: Mapping[str, str] = field(default_factory=dict)
     wrote: tuple[str, int] | None = None
     left_nothing: bool | None = None
+    by_catalog: bool | None = None
 
     @property
     def is_merge(self) -> bool:

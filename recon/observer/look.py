@@ -28,6 +28,7 @@ from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
 from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
 from recon.project import Pipeline, Project, Sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 from recon.text import plural, some
 
@@ -86,6 +87,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     position = ledger.end(pipeline.name, sink.name, again=True)
     newest = _newest(ledger.last(pipeline.name, sink.name, _RECENT)) if position else None
     # The log before the checkpoint: whatever it holds was planned before, and is in the checkpoint or was purged.
+    if project.why_unlocated(project.location(sink)):
+        ask_active(project)
     location = project.location(sink)
     if reason := project.why_unlocated(location):
         raise EvidenceError(reason)

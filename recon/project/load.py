@@ -200,6 +200,7 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
     for one in project.reporting:
         yield from (value for _, value in one.credentials())
         yield from (secret for url in one.urls() for secret in secret_parts("url", url))
+    places += [{"token": catalog.token or ""} for catalog in project.catalogs.values()]
     places += [project.otel.headers] if project.otel is not None else []
     for channel in project.alerts.channels:
         yield from (secret for secret in from_environment if secret in channel.url)

@@ -42,6 +42,16 @@ def catalog_name(location: str, project_dir: Path) -> str | None:
     return None if "`" not in name and os.path.lexists(project_dir / name) else name
 
 
+def parts_of(name: str) -> list[str]:
+    """The parts of a catalog table's name, without their backticks.
+
+    >>> parts_of("main.`my schema`.`a``b`")
+    ['main', 'my schema', 'a`b']
+    """
+    parts = (part[0] for part in re.finditer(rf"{_PART}", name))
+    return [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts]
+
+
 def absolute(location: str, project_dir: Path) -> str:
     """A path or URI as an absolute one.
 

@@ -16,6 +16,7 @@ from recon.model.result import RUNBOOK_URL
 from recon.model.wire.columns import OWN_NAMES, SourceNames
 from recon.project import locations
 from recon.project.alerts import Alerts, PipelineAlerts
+from recon.project.catalogs import UnityCatalog
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.compliance import Compliance
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
@@ -348,6 +349,7 @@ class Project(Strict):
     kafka: Texts = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)
+    catalogs: dict[str, UnityCatalog] = Field(default_factory=dict)
     target_path: str = "target"
     reports: Reports = Reports()
     test_paths: tuple[str, ...] = ("data_tests",)
@@ -443,8 +445,8 @@ class Project(Strict):
     def table_location(self, target: str) -> str:
         """Where a Delta table of recon.yml is: an absolute path or URI.
 
-        Of a catalog table it is what `recon.spark.catalog` found out; before that, `catalog:` and its name, where
-        nothing can be read or written.
+        Of a catalog table it is what `recon.catalogs` or `recon.spark.catalog` found out; before that, `catalog:` and
+        its name, where nothing can be read or written.
         """
         name = locations.catalog_name(target, self.project_dir)
         return self.resolve(target) if name is None else self._located.get(name, f"{CATALOG}{name}")

@@ -7,6 +7,7 @@ from recon.ledger.rebuild import missing, restore
 from recon.model import LedgerEntry
 from recon.project import Project
 from recon.sinks import open_sink
+from recon.spark.catalog import ask_active
 
 
 def rebuild(project: Project, pipeline: str | None = None, sink: str | None = None) -> list[LedgerEntry]:
@@ -16,6 +17,7 @@ def rebuild(project: Project, pipeline: str | None = None, sink: str | None = No
         LedgerError: the ledger cannot be written.
         EvidenceError: a sink's record cannot be read.
     """
+    ask_active(project)
     ledger = open_ledger(project)
     restored: list[LedgerEntry] = []
     for pipe in project.pipelines:

@@ -14,6 +14,7 @@ from recon.model import Code, Finding
 from recon.model.integrity import verify_stamps
 from recon.project import Project
 from recon.sinks import open_sink
+from recon.spark.catalog import ask_active
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,6 +28,7 @@ def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: 
         pipeline: only this pipeline's chains.
         sink: only chains of sinks of this name.
     """
+    ask_active(project)
     return [
         *ledger.verify(pipeline, sink),
         *_stamps(project, ledger, pipeline, sink),

@@ -1,7 +1,7 @@
 """Where the catalog tables are that recon.yml names: Spark is asked once, and from then on the location is used.
 
 recon reads a table's log by its path, without Spark. Hive's catalog, Spark's own and Unity Catalog answer alike, by
-`DESCRIBE DETAIL`.
+`DESCRIBE DETAIL`. Where no session is there, the catalogs of which recon.yml has the URL are asked (recon.catalogs).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from recon.catalogs import ask, asked_of
 from recon.errors import ConfigError
 from recon.project.locations import misplaced
 from recon.spark.errors import without_sqlstate
@@ -41,28 +42,33 @@ def locate(project: Project, spark: SparkSession, tables: Sequence[str] | None =
             project.set_unlocated(name, str(error))
 
 
-def ask_active(project: Project) -> None:
-    """Locates the catalog tables of all sinks where a session is active; starts none."""
-    spark = active_session() if project.catalog_tables() else None
+def ask_active(project: Project, given: SparkSession | None = None) -> None:
+    """Locates the catalog tables of all sinks by the given or the active session, and else by their catalog's API."""
+    spark = (given or active_session()) if project.catalog_tables() else None
     if spark is not None:
         locate(project, spark)
+    ask(project)
 
 
 def require_located(project: Project, sinks: Sequence[Sink], given: SparkSession | None = None) -> None:
     """The tables of these sinks are located, for which the session is asked, by default the active one.
+
+    Without a session, and of tables that it does not know, the catalogs that recon.yml names are asked.
 
     Raises:
         ConfigError: a sink's table is one of a catalog, and no session is active, or it has no such Delta table.
     """
     tables = project.catalog_tables(sinks)
     spark = (given or active_session()) if tables else None
-    if tables and spark is None:
-        raise ConfigError(
-            f"the location of {tables[0]} is known to a catalog alone, and no Spark session is active to ask for it; "
-            "make the session before this call, or write the table's location as target"
-        )
     if spark is not None:
         locate(project, spark, tables)
+    ask(project, project.catalog_tables(sinks))
+    left = [name for name in project.catalog_tables(sinks) if asked_of(project, name) is None]
+    if left and spark is None:
+        raise ConfigError(
+            f"the location of {left[0]} is known to a catalog alone, and no Spark session is active to ask for it; "
+            "make the session before this call, or write the table's location as target"
+        )
     for name in project.catalog_tables(sinks):
         raise ConfigError(project.why_unlocated(project.table_location(name)))
 

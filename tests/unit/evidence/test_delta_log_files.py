@@ -156,6 +156,37 @@ def test_a_checksum_file_tells_of_the_whole_table(tmp_path: Path) -> None:
     assert witness.txns == {"old": 9, "mine": 3}
 
 
+def features(*names: str) -> dict[str, Any]:
+    given = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": list(names), "writerFeatures": list(names)}
+    return {"protocol": given}
+
+
+def test_a_table_whose_commits_a_catalog_takes_is_not_read(tmp_path: Path) -> None:
+    storage = hand_made(tmp_path, 0, info(), features("catalogManaged", "inCommitTimestamp"))
+    hand_made(tmp_path, 1, info(), add("a.parquet", 1))
+    with raises(EvidenceError):
+        delta_log.read(storage)
+    # Of the newer version alone the checksum file tells, or what a catalog has not published yet.
+    assert delta_log.read(storage, from_version=1).last == 1, "nothing tells"
+    checksum = tmp_path / "_delta_log" / f"{1:020d}.crc"
+    checksum.write_text(json.dumps({"metadata": {"id": "t"}, **features("catalogManaged")}))
+    with pytest.raises(EvidenceError, match="a catalog takes the commits"):
+        delta_log.read(storage, from_version=1)
+    checksum.unlink()
+    staged = tmp_path / "_delta_log" / "_staged_commits"
+    staged.mkdir()
+    assert delta_log.read(storage, from_version=1).last == 1, "Spark makes the folder in every log"
+    (staged / f"{2:020d}.5cef7f1e-2b9f-4c0e-8a37-7c8b6ad0f5a1.json").write_text("{}")
+    with pytest.raises(EvidenceError, match="a catalog takes the commits"):
+        delta_log.read(storage, from_version=1)
+
+
+def test_a_table_that_was_taken_back_from_a_catalog_is_read(tmp_path: Path) -> None:
+    hand_made(tmp_path, 0, info(), features("catalogManaged"))
+    storage = hand_made(tmp_path, 1, info(), features("inCommitTimestamp"))
+    assert delta_log.read(storage).last == 1
+
+
 def test_a_deleted_version_is_absent(tmp_path: Path) -> None:
     for version in range(5):
         storage = hand_made(tmp_path, version, METADATA, info(), add(f"{version}.parquet", 1))
@@ -216,7 +247,7 @@ def test_in_commit_timestamps_are_the_authority(tmp_path: Path) -> None:
 
 
 def test_other_files_of_the_log_are_no_commits(tmp_path: Path) -> None:
-    storage = hand_made(tmp_path, 0, METADATA, info())
+    storage = hand_made(tmp_path, 0, METADATA, info(), features())
     log = tmp_path / "_delta_log"
     for name in (
         f"{0:020d}.{9:020d}.compacted.json",

@@ -15,8 +15,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.support.native_stream import NativeStream
-from tests.unit.observer.test_look_at_rows import audited, entered, of, project_in
 from tests.unit.observer.test_look import answer
+from tests.unit.observer.test_look_at_rows import audited, entered, of, project_in
 
 HISTORIES = int(os.environ.get("RECON_OBSERVED_HISTORIES", "40"))
 STEPS = (
