@@ -1,8 +1,8 @@
 """Runs the same tests on real parts with each supported pair of Spark and Delta; writes docs/compatibility.md's table.
 
     make matrix                      every line
-    make matrix LINES=4.2.0+4.4.0    some lines: the others stay as published
-    python -m scripts.matrix --row compare 4.2.0+4.4.0       one row of a line: its others stay as published
+    make matrix LINES=4.2.0+4.4.1    some lines: the others stay as published
+    python -m scripts.matrix --row compare 4.2.0+4.4.1       one row of a line: its others stay as published
 
 Each line has an environment of its own in build/matrix, which pip makes by the ranges of pyproject.toml and, but for
 Spark and Delta, by constraints.txt. The results are in scripts/matrix.json; a test that was skipped is not counted.
@@ -23,15 +23,16 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from recon.errors import ConfigError
 from recon.local.jars import pyspark_home
 from recon.local.java import find_java
-from recon.spark.packages import scala
+from recon.spark.packages import iceberg_package, scala
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "scripts" / "matrix.json"
 PAGE = ROOT / "docs" / "compatibility.md"
 _TABLE = re.compile(r"(?<=<!-- matrix -->\n).*?(?=\n<!-- /matrix -->)", re.DOTALL)
-_EXTRAS = "dev,mysql,postgres"
+_EXTRAS = "dev,iceberg,mysql,postgres"
 _POOL = "org.apache.commons:commons-pool2:2.12.0"  # what the connector needs besides the token provider
 # The line has its own; delta-spark 4.4 wants an older importlib_metadata.
 _OWN_PINS = ("pyspark", "delta-spark", "py4j", "importlib_metadata")
@@ -52,12 +53,14 @@ class Line(NamedTuple):
         return f"{self.spark}+{self.delta}"
 
 
-# For each Spark the Delta that pip takes for it. All tests are run with the pinned pair, which is none of these.
+# For each Spark the Delta that pip takes for it, and the oldest that recon allows beside Spark 4.1. All tests are run
+# with the pinned pair, which is none of these.
 LINES = (
-    Line("3.5.7", "3.3.3"),
-    Line("4.0.2", "4.4.0", token_provider="4.0.0"),
-    Line("4.1.3", "4.4.0", token_provider="4.1.1"),
-    Line("4.2.0", "4.4.0"),
+    Line("3.5.9", "3.3.3"),
+    Line("4.0.5", "4.4.1"),
+    Line("4.1.4", "4.1.0"),
+    Line("4.1.4", "4.4.1"),
+    Line("4.2.0", "4.4.1"),
 )
 
 # What a row of the table is called, and its tests.
@@ -91,7 +94,24 @@ TESTED: Mapping[str, tuple[str, ...]] = {
     "tables of a catalog": ("tests/spark/test_catalog_tables.py",),
     "ledger written by Spark": ("tests/spark/test_spark_ledger.py",),
     "checkpoint and log of this Spark": ("tests/spark/test_evidence_real.py",),
+    "hook, Iceberg": ("tests/cases/test_iceberg.py", "tests/spark/test_iceberg_sink.py"),
+    "Spark Connect": ("tests/connect/test_connect.py",),
 }
+# Rows that need a process of their own: one that has sessions of Spark Connect has no others.
+_APART = ("Spark Connect",)
+
+
+def rows_of(line: Line) -> Collection[str]:
+    """The rows that a line can have: Iceberg has no build for each Spark, and Connect's server comes with Spark 4."""
+    without = set()
+    try:
+        iceberg_package(line.spark)
+    except ConfigError:
+        without.add("hook, Iceberg")
+    if line.spark.startswith("3."):
+        without.add("Spark Connect")
+    return [what for what in TESTED if what not in without]
+
 
 # line → what → how many tests passed and failed
 Results = Mapping[str, Mapping[str, Mapping[str, int]]]
@@ -120,15 +140,26 @@ def environment(line: Line) -> Path:
 
 
 def run(line: Line, rows: Collection[str]) -> dict[str, dict[str, int]]:
-    """Runs the tests of these rows with the line's Spark and Delta; where the run breaks off, all of them failed."""
+    """Runs the tests of these rows with the line's Spark and Delta; where a run breaks off, all of its rows failed."""
     folder = environment(line)
+    together = [what for what in rows if what not in _APART]
+    return {
+        what: counts
+        for group in (together, *([what] for what in rows if what in _APART))
+        if group
+        for what, counts in _run(line, folder, group).items()
+    }
+
+
+def _run(line: Line, folder: Path, rows: Collection[str]) -> dict[str, dict[str, int]]:
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     env = {**os.environ, "RECON_CRASH_SINKS": "delta", "RECON_CRASH_ROUNDS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if line.token_provider:
         env |= connector(line, folder)
     targets = [target for what in rows for target in TESTED[what]]
-    options = ["-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0", "-p", "no:cacheprovider"]
+    options = ["-q", "-p", "no:cacheprovider"]
+    options += [] if set(rows) <= set(_APART) else ["-n", "2", "--dist", "loadfile", "--max-worker-restart=0"]
     options += [f"--junitxml={report}", "-o", "junit_family=xunit1"]
     ended = subprocess.run([str(folder / "bin" / "pytest"), *options, *targets], cwd=ROOT, env=env, check=False)
     whole = ended.returncode in (0, 1) and report.exists()  # pytest's codes for a run that reached its end
@@ -171,7 +202,7 @@ def table(results: Results) -> str:
     rows = [
         ["", *(f"Spark {line.spark}, Delta {line.delta}" for line in lines)],
         ["---"] * (len(lines) + 1),
-        *([what, *(_cell(results[line.name].get(what)) for line in lines)] for what in TESTED),
+        *([what, *(_cell(line, results[line.name].get(what), what) for line in lines)] for what in TESTED),
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -182,9 +213,9 @@ def publish(results: Results) -> None:
     PAGE.write_text(_TABLE.sub(lambda _: table(results), page), encoding="utf-8")
 
 
-def _cell(counts: Mapping[str, int] | None) -> str:
+def _cell(line: Line, counts: Mapping[str, int] | None, what: str) -> str:
     if counts is None:
-        return "not run"
+        return "not run" if what in rows_of(line) else "—"
     return f"{counts['passed']} passed" + (f", **{counts['failed']} failed**" if counts["failed"] else "")
 
 
@@ -205,7 +236,8 @@ def main(arguments: Sequence[str]) -> int:
     results = {name: dict(rows) for name, rows in load().items() if name in names}
     for line in LINES:
         if not wanted.lines or line.name in wanted.lines:
-            found = {**results.get(line.name, {}), **run(line, wanted.row or TESTED)}
+            rows = [what for what in rows_of(line) if not wanted.row or what in wanted.row]
+            found = {**results.get(line.name, {}), **run(line, rows)}
             results[line.name] = {what: found[what] for what in TESTED if what in found}
             results = {name: results[name] for name in names if name in results}
             RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
