@@ -1,8 +1,8 @@
 """Runs the same tests on real parts with each supported pair of Spark and Delta; writes docs/compatibility.md's table.
 
     make matrix                      every line
-    make matrix LINES=4.2.0+4.4.1    some lines: the others stay as published
-    python -m scripts.matrix --row compare 4.2.0+4.4.1       one row of a line: its others stay as published
+    make matrix LINES=4.2.0+4.4.0    some lines: the others stay as published
+    python -m scripts.matrix --row compare 4.2.0+4.4.0       one row of a line: its others stay as published
 
 Each line has an environment of its own in build/matrix, which pip makes by the ranges of pyproject.toml and, but for
 Spark and Delta, by constraints.txt. The results are in scripts/matrix.json; a test that was skipped is not counted.
@@ -56,11 +56,11 @@ class Line(NamedTuple):
 # For each Spark the Delta that pip takes for it, and the oldest that recon allows beside Spark 4.1. All tests are run
 # with the pinned pair, which is none of these.
 LINES = (
-    Line("3.5.9", "3.3.3"),
-    Line("4.0.5", "4.4.1"),
-    Line("4.1.4", "4.1.0"),
-    Line("4.1.4", "4.4.1"),
-    Line("4.2.0", "4.4.1"),
+    Line("3.5.7", "3.3.3"),
+    Line("4.0.4", "4.4.0", token_provider="4.0.0"),
+    Line("4.1.3", "4.1.0", token_provider="4.1.1"),
+    Line("4.1.3", "4.4.0", token_provider="4.1.1"),
+    Line("4.2.0", "4.4.0"),
 )
 
 # What a row of the table is called, and its tests.
