@@ -7,12 +7,20 @@ from dataclasses import replace
 
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.lost_writes import lost_of
-from recon.checks.evidence.own_writes import rows_changed
+from recon.checks.evidence.own_writes import own_commits, rows_changed
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
-from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
+from recon.checks.evidence.table_history import (
+    alive,
+    changes_rows,
+    first_version,
+    is_restore,
+    judged_since,
+    others,
+    removes_rows,
+)
 from recon.checks.evidence.table_rows import compared
 from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.model.positions import is_kafka
@@ -40,7 +48,7 @@ def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = 
         who = f"{plural(len(opened), 'micro-batch')} ({some(named(heads[e]) for e in sorted(opened))})"
         why.append(f"{who} read behind a transaction that was open then")
     why += [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    return [*why, *changes(counts, witnesses)]
+    return [*why, *_committed_twice(counts, witnesses), *changes(counts, witnesses)]
 
 
 def read_twice(counts: Account) -> str:
@@ -50,6 +58,21 @@ def read_twice(counts: Account) -> str:
     parts = [f"{plural(twice, 'offset')}"] if twice else []
     parts += [key.offsets(*hull) for key, spans in overlaps.items() if not is_kafka(key.topic) and (hull := spans.hull)]
     return f"{', '.join(parts)} were read twice" if parts else ""
+
+
+def _committed_twice(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """Micro-batches that several commits of the sink's log are of, each with rows that stand."""
+    log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
+    if log is None:
+        return
+    still, since = alive(log), judged_since(ledger)
+    versions: dict[tuple[int, int], list[int]] = {}
+    for commit, stamp in own_commits(log, ledger.pipeline, ledger.sink):
+        if commit.rows_taken != 0 and commit.data_change and commit.version in still:
+            versions.setdefault((stamp.epoch, stamp.batch_id), []).append(commit.version)
+    for (_, batch_id), several in versions.items():
+        if len(several) > 1 and several[-1] > since:
+            yield f"micro-batch {batch_id} was committed as versions {some(several)}"
 
 
 def perhaps_repeated(counts: Account, witnesses: Witnesses) -> list[EntryHead]:
