@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
@@ -166,7 +167,8 @@ def test_spark_and_pyiceberg_name_different_catalogs(spark: SparkSession, iceber
     with raises(SinkError):  # Spark has made the table
         IcebergAppend(sink).write(batch.frame, batch.stamp)
     other.create_namespace("sales")
-    other.create_table("sales.orders", batch.frame.limit(0).toArrow().schema)
+    names = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
+    other.create_table("sales.orders", pa.schema([(name, names[kind]) for name, kind in batch.frame.dtypes]))
     with raises(SinkError):  # now both have one
         IcebergAppend(sink).write(batch.frame, batch.stamp)
     assert rows(spark, iceberg) == []
