@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from recon import explain
 from recon.audit.run import run_audit
 from recon.errors import ConfigError
 from recon.evidence import commit_rows
@@ -97,6 +98,16 @@ def test_what_an_unfinished_micro_batch_wrote_is_doubled_by_a_new_checkpoint(
     assert answer(run) != "complete", "the rows of 10 to 20 are there twice"
     stream.batch({"t": {0: 30}})
     assert answer(audited(project)) != "complete"
+
+
+def test_explain_says_that_a_retry_writes_again(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    stream.batch({"t": {0: 20}}, commits=False)
+    looked(project)
+    explained = explain(project, "p")
+    assert (explained.next, explained.sinks[0].action) == ("replay", "write")
+    assert same_message(explained.sinks[0].sentence)
 
 
 def test_a_swallowed_failure_is_a_gap(stream: NativeStream, tmp_path: Path) -> None:
