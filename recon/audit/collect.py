@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar, cast
 
 from recon.audit.options import Options
@@ -130,7 +131,8 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     plans = (known(checkpoints) or known(attempt("plans", sources.checkpoint))) if pipeline.is_observed else None
 
     # 3. The ledger.
-    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on))
+    waits = looked.waits if isinstance(looked, Look) else ""
+    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, waits=waits))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
@@ -341,7 +343,9 @@ def _with_stamps(
             return log
         by_rows: Mapping[int, int] = {}
         if pipeline.placed_by_rows:
-            by_rows = placed(log, plans, heads, lambda versions: sources.rows_together(sink, versions)).numbers
+            explodes = bool(pipeline.rows.explodes)
+            read = partial(sources.rows_together, sink)
+            by_rows = placed(log, plans, heads, read, explodes=explodes).numbers
         log = observed.attributed(log, sink.observed_app_id, plans, heads, by_rows)
         return observed.with_stamps(log, of_sink, plans, pipeline.name, sink.name, now, pipeline.source.beginning)
 
@@ -468,16 +472,20 @@ class _Reader:
         goes_on: Proofs,
         *,
         whole: bool = False,
+        waits: str = "",
     ) -> Slices:
         """The entries of each sink: those behind the position of its proof, else of the period, else all.
 
         `goes_on` are the proofs that the audit goes on from. With `whole`, the numbers of all its entries besides.
+        `waits` is why the query's micro-batches were not entered.
         """
         if not ledger.exists():
             never = "has the hook ever written?"
             if self.sources.pipeline.is_observed:
                 never = "nothing that the query wrote could be entered yet"
-                if self.sources.pipeline.placed_by_rows:
+                if waits:
+                    never += f": {waits}"
+                elif self.sources.pipeline.placed_by_rows:
                     never += (
                         ": no commit of its table that was made between the plans of two micro-batches has, in the "
                         "source_columns that recon.yml names, the offsets that the first of them read"

@@ -80,7 +80,8 @@ def together(storage: Storage, versions: Sequence[int], names: SourceNames = OWN
             return counted(max(versions), [source_columns(storage, path, action, names) for path, action in files])
         except FileNotFoundError:
             return Unavailable("commit_rows", "data files are no longer in the store")
-        except EvidenceError as error:
+        except (EvidenceError, ValueError, TypeError, LookupError, NotImplementedError) as error:
+            # ValueError, among others, of Arrow: a file that is no Parquet, an offset that is no whole number.
             return Unavailable("commit_rows", first_line(error))
 
     what = f"version {some(versions)} of {storage.uri} cannot be read"
@@ -109,8 +110,9 @@ def source_columns(storage: Storage, path: str, action: Mapping[str, Any], names
     with Storage(folder, storage.options).opened(name) as opened:
         metadata = pq.read_metadata(opened)
         stored = [column for column in renamed if column in metadata.schema.names]
-        if not {*(renamed[column] for column in stored), *values} >= {*SOURCE_COLUMNS}:
-            raise EvidenceError(f"data files have no {', '.join(renamed)}")
+        missing = [column for column in renamed if column not in stored and renamed[column] not in values]
+        if missing:
+            raise EvidenceError(f"data files have no {', '.join(missing)}")
         texts = [names.topic] if names.topic in stored else None
         file = pq.ParquetFile(opened, metadata=metadata, read_dictionary=texts, pre_buffer=storage.local is None)
         table = file.read(columns=stored, use_threads=False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recon.errors import EvidenceError
-from recon.evidence.observed import is_of_plan, ranges_of
+from recon.evidence.observed import is_of_entry, is_of_plan, ranges_of
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -44,7 +44,12 @@ class Placed:
 
 
 def placed(
-    log: DeltaWitness, checkpoint: CheckpointWitness | None, heads: Iterable[EntryHead], read: ReadRows
+    log: DeltaWitness,
+    checkpoint: CheckpointWitness | None,
+    heads: Iterable[EntryHead],
+    read: ReadRows,
+    *,
+    explodes: bool = False,
 ) -> Placed:
     """Places the commits of a log that name no micro-batch and that no entry names.
 
@@ -53,6 +58,8 @@ def placed(
         checkpoint: the query's; without it nothing is placed.
         heads: the ledger's entries.
         read: reads the rows of some of the log's versions.
+        explodes: whether the query makes several rows of one record: two commits with the same offsets may then be
+            parts of one write.
     """
     if checkpoint is None:
         return Placed()
@@ -60,6 +67,7 @@ def placed(
         head.sink_version: head.batch_id
         for head in heads
         if head.is_observed and head.sink_version is not None and head.query_id == checkpoint.query_id
+        if (commit := log.commits.get(head.sink_version)) is None or is_of_entry(commit, head)
     }
     numbers: dict[int, int] = {}
     unread: dict[int, str] = {}
@@ -78,7 +86,8 @@ def placed(
                 held.append(version)
         of_batch = [version for version, number in entered.items() if number == batch.batch_id]
         try:
-            parts = bool(held) and _are_parts(sorted({*held, *of_batch}), read)
+            several = sorted({*held, *of_batch})
+            parts = bool(held) and len(several) > 1 and (explodes or _are_parts(several, read))
         except EvidenceError as error:
             unread.update(dict.fromkeys(held, str(error)))
             continue
@@ -107,12 +116,22 @@ def are_within(spans: Iterable[OffsetSpan], ranges: Iterable[OffsetSpan]) -> boo
 def _in_time(
     log: DeltaWitness, checkpoint: CheckpointWitness
 ) -> Iterator[tuple[CheckpointBatch, Sequence[DeltaCommit]]]:
-    """The appends between the plan of each micro-batch and the next plan; without those that say what they are of."""
+    """The appends between the plan of each micro-batch and the next plan.
+
+    Without those that say what they are of, and those that a RESTORE undid.
+    """
     planned = {batch.batch_id: batch for batch in checkpoint.batches}
+    undone = {
+        version
+        for commit in log.commits.values()
+        if (target := commit.restored_version) is not None
+        for version in range(target + 1, commit.version)
+    }
     appends = [
         commit
-        for commit in log.commits.values()
+        for version, commit in log.commits.items()
         if commit.adds_rows and not commit.files_removed and commit.stamp is None and commit.wrote is None
+        if version not in undone
     ]
     for number, batch in planned.items():
         following = planned.get(number + 1)
@@ -131,8 +150,6 @@ def _in_time(
 
 def _are_parts(versions: Sequence[int], read: ReadRows) -> bool:
     """Whether several versions have no offset in common, so that each is a part of what a micro-batch wrote."""
-    if len(versions) == 1:
-        return False
     alone, together = [read([version]) for version in versions], read(versions)
     if isinstance(together, Unavailable):
         return True  # whether rows are doubled is not known: the rows of the table show it

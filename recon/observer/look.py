@@ -9,7 +9,16 @@ from typing import TypeVar
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint, commit_rows, delta_log, kafka_logs
 from recon.evidence.kafka_admin import KafkaAdmin
-from recon.evidence.observed import attributed, front_of, is_by_rows, is_of_plan, plans, ranges_of, written
+from recon.evidence.observed import (
+    attributed,
+    front_of,
+    is_by_rows,
+    is_of_entry,
+    is_of_plan,
+    plans,
+    ranges_of,
+    written,
+)
 from recon.evidence.observed_rows import Placed, placed
 from recon.evidence.source_files import LogDigest
 from recon.ledger import Ledger
@@ -85,7 +94,9 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     """
     (sink,) = pipeline.sinks
     position = ledger.end(pipeline.name, sink.name, again=True)
-    newest = _newest(ledger.last(pipeline.name, sink.name, _RECENT)) if position else None
+    recent = ledger.last(pipeline.name, sink.name, _RECENT) if position else []
+    newest = _newest(recent)
+    entered = {entry.sink_version: entry for entry in recent if entry.is_observed and entry.sink_version is not None}
     # The log before the checkpoint: whatever it holds was planned before, and is in the checkpoint or was purged.
     if project.why_unlocated(project.location(sink)):
         ask_active(project)
@@ -101,12 +112,13 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
         return Look()
     at = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     state = checkpoint.read(at, positions=not pipeline.of_kafka)
-    rows = _placed(pipeline, sink, table, log, state, newest)
+    rows = _placed(pipeline, sink, table, log, state, recent)
     log = attributed(log, app_id, state, by_rows=rows.numbers)
     found, unseen, taken = [], [], set()
     planned = plans(state)
     for commit, (query_id, batch_id) in written(log):
-        if batch_id < from_batch:
+        known = entered.get(commit.version)
+        if batch_id < from_batch or (known is not None and is_of_entry(commit, known)):
             continue
         batch = planned.get((query_id, batch_id))
         if is_by_rows(commit):
@@ -152,13 +164,13 @@ def _placed(
     table: Storage,
     log: DeltaWitness,
     state: CheckpointWitness,
-    newest: LedgerEntry | None,
+    recent: Sequence[LedgerEntry],
 ) -> Placed:
     names = pipeline.source_names(sink)
     if not pipeline.placed_by_rows or names is None:
         return Placed()
-    heads = [] if newest is None else [newest]
-    return placed(log, state, heads, lambda versions: commit_rows.together(table, versions, names))
+    explodes = bool(pipeline.rows.explodes)
+    return placed(log, state, recent, lambda versions: commit_rows.together(table, versions, names), explodes=explodes)
 
 
 def _is_entered(batch_id: int, query_id: str, newest: LedgerEntry | None) -> bool:
@@ -190,13 +202,19 @@ def _newest(entries: Iterable[LedgerEntry]) -> LedgerEntry | None:
 
 
 def _log(storage: Storage, newest: LedgerEntry | None) -> DeltaWitness:
-    """The table's log behind the newest entry; all of it where the table is another one than then."""
+    """The table's log behind the newest entry; all of it where the table is not the one of then.
+
+    It was made anew, or put back from a copy: then the entry's version is another commit, or there is none yet.
+    """
     if newest is None or newest.sink_version is None:
         return delta_log.read(storage)
-    log = delta_log.read(storage, from_version=newest.sink_version + 1)
+    log = delta_log.read(storage, from_version=newest.sink_version)
+    commit = log.commits.get(newest.sink_version)
     shorter = log.last is not None and log.last < newest.sink_version
     another = None not in (log.table_id, newest.sink_table_id) and log.table_id != newest.sink_table_id
-    return delta_log.read(storage) if shorter or another else log
+    if shorter or another or (commit is not None and newest.is_observed and not is_of_entry(commit, newest)):
+        return delta_log.read(storage)
+    return replace(log, commits={v: commit for v, commit in log.commits.items() if v > newest.sink_version})
 
 
 def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: Ask) -> list[_Observed]:  # type: ignore[type-arg]

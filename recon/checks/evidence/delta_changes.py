@@ -26,7 +26,7 @@ _CHANGED_BY = 5  # versions that one finding names
 _UNDONE = "were undone"
 
 
-def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, *, by_rows: bool = False) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
     audited = {head.sink_version: head for head in ledger.heads if head.sink_version is not None}
     if not audited:
@@ -54,7 +54,7 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) 
     unstamped = [c for c in later if c.stamp is None and c.version not in delta.unstamped]
     strangers = [c for c in unstamped if c.data_change and not (is_restore(c) or changes_rows(c))]
     if strangers:
-        _report_strangers(strangers, findings)
+        _report_strangers(strangers, findings, by_rows=by_rows)
 
 
 def _report_mutation(commit: DeltaCommit, first: int, last: int, findings: Findings) -> None:
@@ -153,12 +153,15 @@ def report_gone(
                 )
 
 
-def _report_strangers(commits: Sequence[DeltaCommit], findings: Findings) -> None:
+def _report_strangers(commits: Sequence[DeltaCommit], findings: Findings, *, by_rows: bool) -> None:
+    """`by_rows` is whether nothing but rows says which commits are the query's own."""
     counts = [commit.rows_added for commit in commits if commit.rows_added is not None]
     rows = plural(sum(counts), "row") if len(counts) == len(commits) else "an unknown number of rows"
     what = some(f"{c.version} ({c.operation or 'no operation'})" for c in commits)
     findings.add(
         Code.UNSTAMPED,
-        f"{plural(len(commits), 'commit')} added {rows} without recon's mark: version {what}; another program writes "
-        "to this table",
+        f"{plural(len(commits), 'commit')} added {rows} "
+        + ("that were taken for no micro-batch" if by_rows else "without recon's mark")
+        + f": version {what}; another program writes to this table"
+        + (", or the function at another time" if by_rows else ""),
     )

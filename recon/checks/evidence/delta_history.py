@@ -121,7 +121,7 @@ class DeltaHistory(EvidenceCheck):
         if witnesses.period_to >= witnesses.now:  # otherwise later commits follow entries behind the period
             own = own_commits(delta, ledger.pipeline, ledger.sink)
             findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
-        judge_changes(reading_of(witnesses) or ledger, delta, findings)
+        judge_changes(reading_of(witnesses) or ledger, delta, findings, by_rows=witnesses.placed_by_rows)
         rows = None
         if delta.exists:
             judge_files(ledger, delta, findings)
@@ -318,7 +318,11 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
             findings.add(
                 Code.DUPLICATE,
                 f"{named(stamp)} was committed {len(versions)} times, as versions {some(sorted(versions))}: its rows "
-                "are doubled; remove those of one version",
+                + (
+                    "of the same offsets are doubled; compare the versions, and remove what is there twice"
+                    if witnesses.placed_by_rows
+                    else "are doubled; remove those of one version"
+                ),
                 head=stamp,
             )
 

@@ -121,10 +121,12 @@ def _judge_start(
         return  # a query begins with a table as it is, or with the version that it was told
     if below and covered.judged(first.first) and not anywhere:
         head = covered.slice.heads[first.first]
-        if witnesses.observed and head.batch_id and not _is_entered(covered, head.query_id, head.batch_id - 1):
+        before = covered.slice.heads[first.first - 1] if first.first else None
+        unentered = head.batch_id and not _is_entered(covered, head.query_id, head.batch_id - 1)
+        if witnesses.observed and (unentered or (before is not None and _unseen_between(before, head, witnesses))):
             findings.add(
                 Code.INCONCLUSIVE,
-                f"{key}: the partition is new in {named(head)} and was read from offset {below} on; whether the "
+                f"{key}: the partition is new in {named(head)} and was read from offset {below} on; whether a "
                 "micro-batch before it, which is in no ledger entry, read what is below is not known",
                 head=head,
                 key=key,
@@ -208,7 +210,8 @@ def _judge_hole(
         for code, span, step in missing
         if not (code is Code.GAP and (same or not is_kafka(key.topic)) and _without_records(key, span, witnesses))
     ]
-    unknown = _unseen_in(covered, hole, witnesses) if unread else ""
+    heads = covered.slice.heads
+    unknown = _unseen_between(heads[hole.before.last], heads[hole.at.first], witnesses) if unread else ""
     if unknown:
         before = named(covered.slice.heads[hole.before.last])
         findings.add(
@@ -247,15 +250,14 @@ def _skips_numbers(covered: Coverage, hole: Hole) -> bool:
     return at.query_id != before.query_id or at.batch_id > before.batch_id + 1
 
 
-def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
-    """What was written without recon in a hole, and nobody saw, in a clause; "" for nothing.
+def _unseen_between(one: EntryHead, other: EntryHead, witnesses: Witnesses) -> str:
+    """What was written without recon between two entries, and nobody saw, in a clause; "" for nothing.
 
     A commit that the log has no more may have been such a micro-batch, too.
     """
     log = witnesses.of_sink(witnesses.delta)
-    heads = [covered.slice.heads[entry] for entry in (hole.before.last, hole.at.first)]
-    before, at = (head.sink_version for head in heads)
-    if log is None or not any(head.is_observed for head in heads):
+    before, at = one.sink_version, other.sink_version
+    if log is None or not (one.is_observed or other.is_observed):
         return ""
     numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
     if numbers:

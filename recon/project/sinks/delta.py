@@ -24,6 +24,16 @@ class SourceColumns(Strict):
     partition: str
     offset: str
 
+    @model_validator(mode="after")
+    def _differ(self) -> SourceColumns:
+        names = [name for name in (self.topic, self.partition, self.offset) if name is not None]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadValue(
+                    f"name column '{name}' twice; each of topic, partition and offset is a column of its own"
+                )
+        return self
+
 
 class DeltaSink(Sink):
     """Appends to the Delta table at `target`: a path, a URI, or its name in a catalog.

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from recon import explain
 from recon.audit.run import run_audit
@@ -185,7 +187,7 @@ def test_rows_without_a_source_are_not_taken_for_a_micro_batchs(stream: NativeSt
     assert not found.entered and same_message(found.waits.replace(str(tmp_path), ""))
     run = audited(project)
     assert answer(run) == "could not be proved"
-    assert "source_columns that recon.yml names" in run.pipelines[0].because
+    assert "data files have no position" in run.pipelines[0].because
 
 
 def test_rows_that_cannot_be_read_now_wait(
@@ -292,3 +294,138 @@ def _version_of(table: Path, path: str) -> int | None:
         if name in file.read_text():
             return int(file.stem)
     return None
+
+
+# -- what an outsider found --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["native", "rows"])
+@pytest.mark.parametrize("start", ["known", "lost"])
+def test_rows_from_before_a_first_micro_batch_that_read_nothing(tmp_path: Path, numbered: bool, start: str) -> None:
+    """A checkpoint that is lost before the first audit, and begins with a trigger that finds no records."""
+    app = "" if numbered else "app"
+    stream = NativeStream(tmp_path / "checkpoint", tmp_path / "table", app_id=app, numbered=numbered).start(
+        {"t": {0: 0}}
+    )
+    stream.batch({"t": {0: 20}})
+    shutil.rmtree(stream.checkpoint)
+    stream.start({"t": {0: 0}})
+    stream.batch({"t": {0: 0}}, writes=False)
+    for end in (10, 20):
+        stream.batch({"t": {0: end}})
+    if start == "lost":
+        (stream.checkpoint / "sources/0/0").unlink()
+    project = project_in(tmp_path)
+    if numbered:
+        text = (tmp_path / "recon.yml").read_text().replace("write: foreach_batch", "write: native")
+        (tmp_path / "recon.yml").write_text(text)
+        project = load(tmp_path)
+    run = audited(project)
+    assert "UNWITNESSED" in codes(run, Level.WARN), (run.pipelines[0].because, messages(run, Level.WARN))
+
+
+def test_a_table_that_was_made_anew_is_read_from_its_begin(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    for end in (10, 20, 30):
+        stream.batch({"t": {0: end, 1: 5}})
+    assert answer(audited(project)) == "complete"
+    shutil.rmtree(stream.table)
+    for end in (40, 50, 60, 70):
+        stream.batch({"t": {0: end}})
+    run = audited(project)
+    assert [batch for _, batch, _, _ in entered(project)] == list(range(7))
+    gaps = {(f.partition, f.start_offset, f.end_offset) for r in run.results for f in r.findings if f.code == "GAP"}
+    assert answer(run) == "not complete" and gaps == {(0, 0, 30)}, messages(run, Level.FAIL)
+
+
+def test_a_table_that_was_put_back_from_a_copy(stream: NativeStream, tmp_path: Path) -> None:
+    """Versions 3 and 4 are those of other micro-batches then: what is gone is named, and what is there is not."""
+    project = project_in(tmp_path)
+    for end in (10, 20, 30):
+        stream.batch({"t": {0: end, 1: 5}})
+    shutil.copytree(stream.table, tmp_path / "copy")
+    for end in (40, 50):
+        stream.batch({"t": {0: end}})
+    assert answer(audited(project)) == "complete"
+    shutil.rmtree(stream.table)
+    shutil.copytree(tmp_path / "copy", stream.table)
+    for end in (60, 70):
+        stream.batch({"t": {0: end}})
+    run = audited(project)
+    assert [(batch, version) for _, batch, version, _ in entered(project)][-2:] == [(5, 3), (6, 4)]
+    gaps = {(f.start_offset, f.end_offset) for r in run.results for f in r.findings if f.code == "GAP"}
+    assert answer(run) == "not complete" and not gaps & {(50, 60), (60, 70), (50, 70)}, messages(run, Level.FAIL)
+
+
+def test_a_partition_that_is_new_in_a_micro_batch_nobody_saw_before_a_new_checkpoint(
+    stream: NativeStream, tmp_path: Path
+) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    assert answer(audited(project)) == "complete"
+    stream.batch({"t": {0: 20, 2: 5}})
+    shutil.rmtree(stream.checkpoint)
+    stream.start({"t": {0: 20, 1: 5, 2: 5}})
+    stream.batch({"t": {0: 30, 2: 9}})
+    run = audited(project)
+    assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), messages(run, Level.FAIL)
+
+
+@pytest.mark.parametrize("first", ["empty", "unfinished"])
+def test_a_new_checkpoint_behind_micro_batches_that_nobody_saw(
+    stream: NativeStream, tmp_path: Path, first: str
+) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    assert answer(audited(project)) == "complete"
+    stream.batch({"t": {0: 20}})
+    shutil.rmtree(stream.checkpoint)
+    stream.start({"t": {0: 20, 1: 5}})
+    stream.batch({"t": {0: 20 if first == "empty" else 30}}, writes=False, commits=first == "empty")
+    run = audited(project)
+    assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), messages(run, Level.FAIL)
+
+
+def test_what_an_unfinished_micro_batch_wrote_is_taken_back_before_it_is_tried_again(
+    stream: NativeStream, tmp_path: Path
+) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    stream.batch({"t": {0: 20}}, commits=False)
+    assert answer(audited(project)) == "complete"
+    DeltaTable(str(stream.table)).restore(0)
+    stream.commit(1, of(range(10, 20)))
+    (stream.checkpoint / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    stream.batch_id, stream.at = 2, stream.at + timedelta(seconds=10)
+    stream.batch({"t": {0: 30}})
+    run = audited(project)
+    assert [(batch, version) for _, batch, version, _ in entered(project)] == [(0, 0), (1, 3), (2, 4)]
+    assert not codes(run, Level.FAIL) and "changed rows" in run.pipelines[0].because, "the rows must be read"
+
+
+def test_two_appends_of_several_rows_of_each_record_are_not_doubled(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path, rows="explodes: true")
+    stream.batch({"t": {0: 10, 1: 5}}, commits=False)
+    stream.commit(0, of(range(10)))
+    (stream.checkpoint / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    run = audited(project)
+    assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), messages(run, Level.FAIL)
+
+
+def test_an_offset_that_is_no_number_holds_up_nothing(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    stream.batch({"t": {0: 20}}, writes=False)
+    columns = {"kafka_topic": ["t"], "kafka_partition": pa.array([0], pa.int32()), "kafka_offset": ["seventeen"]}
+    write_deltalake(str(tmp_path / "other"), pa.table(columns))
+    version = stream.commit(1, of([10]))
+    [file] = [f for f in stream.table.glob("*.parquet") if _version_of(stream.table, f.name) == version]
+    shutil.copy(next((tmp_path / "other").glob("*.parquet")), file)
+    stream.batch({"t": {0: 30}})
+    found = looked(project)
+    assert [entry.batch_id for entry in found.entered] == [0, 2] and "was taken for no micro-batch" in found.waits
+
+
+def test_columns_that_are_the_same_are_refused(tmp_path: Path) -> None:
+    with raises(ConfigError):
+        project_in(tmp_path, "source_columns: {partition: kafka_offset, offset: kafka_offset}")

@@ -100,6 +100,7 @@ class CheckpointCommits(EvidenceCheck):
             log,
             ledger,
             witnesses.observed,
+            witnesses.own_function,
             witnesses.placed_by_rows,
         )
         if writes.ledger is None and not writes.stamped:
@@ -258,22 +259,16 @@ class _Evaluation:
         """
         first = self.writes.first_entry
         runs_on = first is not None and first.query_id == self.checkpoint.query_id and first.batch_id
-        before = self._rows_before(first) if first is not None and not runs_on and first.is_observed else ""
-        if before and first is not None:
-            self.findings.add(
-                Code.UNWITNESSED,
-                f"the table {before} version {first.sink_version}, with which recon's verdict begins "
-                f"({named(first)}): no verdict speaks of them, nor of whether they repeat records that were read since",
-                head=first,
-            )
         if first is None or not runs_on:
+            if first is not None:
+                self._report_rows_before(first)
             return older
         known = {batch.batch_id: batch for batch in older}
         if len(known) == first.batch_id and self._nobody_wrote(older):
             new[:0] = [(batch, None) for batch in older]
             return []
         ranges = [span for batch in older for span in batch.ranges if span.start_offset < span.end_offset]
-        if len(known) < first.batch_id or ranges:
+        if len(known) < first.batch_id or ranges or any(not batch.starts_known for batch in older):
             read = min(ranges, default=None)
             where = ""
             if read is not None:
@@ -285,7 +280,19 @@ class _Evaluation:
                 f"entry: what they wrote is not known, and recon's verdict begins with micro-batch {first.batch_id}",
                 batch_id=first.batch_id - 1,
             )
+        else:
+            self._report_rows_before(first)
         return []
+
+    def _report_rows_before(self, first: EntryHead) -> None:
+        before = self._rows_before(first) if first.is_observed else ""
+        if before:
+            self.findings.add(
+                Code.UNWITNESSED,
+                f"the table {before} version {first.sink_version}, with which recon's verdict begins "
+                f"({named(first)}): no verdict speaks of them, nor of whether they repeat records that were read since",
+                head=first,
+            )
 
     def _rows_before(self, first: EntryHead) -> str:
         """Whether the table had rows before the first entry's commit, as far as it is known; "" where it had none.
@@ -456,6 +463,17 @@ class _Evaluation:
             walked = incarnation.walked
             if planned.start > walked.frontier:
                 why = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
+                if unplaced := self.writes.unplaced_since():
+                    self.findings.add(
+                        Code.INCONCLUSIVE,
+                        f"{key}: {why}, and what version {some(unplaced)} of the sink, which no entry names, holds of "
+                        f"{key.offsets(walked.frontier, planned.start)} is not known; compare the range with the rows, "
+                        "then accept it",
+                        batch_id=batch.batch_id,
+                        key=key,
+                        span=(walked.frontier, planned.start),
+                    )
+                    continue
                 self._report_missed(batch, key, (walked.frontier, planned.start), why)
                 continue
             reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())

@@ -15,7 +15,7 @@ from recon.checks.evidence.checkpoint_commits.transactions import Transactions
 from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
-from recon.checks.evidence.table_history import judged_since
+from recon.checks.evidence.table_history import judged_since, unseen
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -61,8 +61,8 @@ class FirstReadings(NamedTuple):
 class Writes:
     """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers.
 
-    `observed` is whether the query writes without recon, `placed_by_rows` whether nothing but rows says of which
-    micro-batch its commits are.
+    `observed` is whether the query writes without recon, `own_function` whether a function of the user's own does,
+    `placed_by_rows` whether nothing but rows says of which micro-batch its commits are.
     """
 
     pipeline: str
@@ -71,6 +71,7 @@ class Writes:
     log: DeltaWitness
     ledger: LedgerSlice | None
     observed: bool = False
+    own_function: bool = False
     placed_by_rows: bool = False
     _readings: dict[Key, FirstReadings] = field(default_factory=dict)
 
@@ -192,6 +193,15 @@ class Writes:
             if batch.batch_id in commit.txn.values() or (in_time and commit.adds_rows):
                 return commit
         return None
+
+    def unplaced_since(self) -> Sequence[int]:
+        """The versions since the last entry of which it is not known what the query read into them, if anything."""
+        last = max((head.sink_version for head in self.heads if head.sink_version is not None), default=-1)
+        found = {commit.version for commit in unseen(self.log, last)}
+        if self.own_function:  # Spark's own sink names the query
+            later = [commit for version, commit in self.log.commits.items() if version > last]
+            found |= {commit.version for commit in later if commit.stamp is None and commit.adds_rows}
+        return sorted(found)
 
     @cached_property
     def _entered_versions(self) -> set[int]:
