@@ -53,12 +53,10 @@ class Line(NamedTuple):
         return f"{self.spark}+{self.delta}"
 
 
-# For each Spark the Delta that pip takes for it, and the oldest that recon allows beside Spark 4.1. All tests are run
-# with the pinned pair, which is none of these.
+# For each Spark the Delta that pip takes for it. All tests are run with the pinned pair, which is none of these.
 LINES = (
     Line("3.5.7", "3.3.3"),
     Line("4.0.4", "4.4.0", token_provider="4.0.0"),
-    Line("4.1.3", "4.1.0", token_provider="4.1.1"),
     Line("4.1.3", "4.4.0", token_provider="4.1.1"),
     Line("4.2.0", "4.4.0"),
 )
