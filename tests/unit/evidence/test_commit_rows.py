@@ -94,7 +94,7 @@ def test_a_commit_of_no_rows(tmp_path: Path) -> None:
 
 def test_rows_without_source_offsets_are_not_looked_at(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "a"), rows(*ONE).select(["_source_topic", "_source_offset", "value"]))
-    assert "have no _source_topic" in why(tmp_path / "a")
+    assert "have no _source_partition" in why(tmp_path / "a")
     write_deltalake(str(tmp_path / "b"), rows(*ONE, ("orders", 0, None)))
     assert why(tmp_path / "b") == "rows have no source offset"
     names = {"_source_topic": "a", "_source_partition": 1.5, "_source_offset": 3}
