@@ -85,7 +85,9 @@ def test_a_function_without_numbers_that_is_tried_again_doubles(make: Make) -> N
     lake.run(lake.append, per_trigger=10)
     run = lake.audit()
     assert answer(run) == "not complete" and "DUPLICATE" in failing(run), told(run)
-    assert any("as versions 1, 2: its rows are doubled" in f.message for f in findings(run, "DUPLICATE"))
+    assert any(
+        "as versions 1, 2: its rows of the same offsets are doubled" in f.message for f in findings(run, "DUPLICATE")
+    )
     assert [f.rows for f in findings(run, "DUPLICATE") if f.partition == 0] == [10] and len(lake.rows()) == 40
     assert [e.batch_id for e in lake.entries()] == [0, 1, 2]
     lake.sql("RESTORE TABLE {table} TO VERSION AS OF 1")
