@@ -276,13 +276,13 @@ def test_other_versions_are_named_when_the_hook_is_made(
     stream: MakeStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = stream(DELTA)
-    monkeypatch.setattr("pyspark.__version__", "4.2.0")
+    monkeypatch.setattr("pyspark.__version__", "4.9.0")
     recon.foreach_batch(lake.path, pipeline="p")
-    assert f"the client has pyspark 4.2.0 and the server Spark {lake.spark.version}; if" in caplog.text
+    assert f"the client has pyspark 4.9.0 and the server Spark {lake.spark.version}; if" in caplog.text
     monkeypatch.setattr(lake.spark, "version", "3.5.7")
     with pytest.raises(ConfigError) as refused:
         recon.foreach_batch(lake.path, pipeline="p")
-    assert "the client has pyspark 4.2.0 and the server Spark 3.5.7; use a newer server" in str(refused.value)
+    assert "the client has pyspark 4.9.0 and the server Spark 3.5.7; use a newer server" in str(refused.value)
 
 
 def test_another_python_on_the_server(stream: MakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
