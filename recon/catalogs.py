@@ -59,10 +59,18 @@ def _location(project: Project, catalog: UnityCatalog, name: str) -> str:
             f"the catalog at {catalog.uri} gives no location of {name} to this token; write the table's location as "
             "target"
         )
+    return usable(project, name, location)
+
+
+def usable(project: Project, name: str, location: str) -> str:
+    """The location that a catalog gives of a table, as recon.yml and the ledger have it: a local path has no scheme.
+
+    Raises:
+        ConfigError: nothing can be read or written there.
+    """
     problem = misplaced(location, project.project_dir)
     if problem:
         raise ConfigError(f"the location of {name} {problem}")
-    # As the catalog of a Spark session gives it: a local path without its scheme.
     return f"/{location.removeprefix('file:').lstrip('/')}" if location.startswith("file:") else location
 
 

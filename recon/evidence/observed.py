@@ -120,7 +120,7 @@ def is_of_entry(commit: DeltaCommit, head: EntryHead) -> bool:
 
     Such an entry has the time of its commit, which is all that a commit without a number has in common with it.
     """
-    same = head.batch_id in commit.txn.values() or head.committed_at == commit.timestamp
+    same = head.batch_id in commit.txn.values() if commit.txn else head.committed_at == commit.timestamp
     own = commit.wrote is None and commit.stamp is None and same
     return own or commit.wrote == (head.query_id, head.batch_id)
 

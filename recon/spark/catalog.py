@@ -10,9 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from recon.catalogs import ask, asked_of
+from recon.catalogs import ask, asked_of, usable
 from recon.errors import ConfigError
-from recon.project.locations import misplaced
 from recon.spark.errors import without_sqlstate
 
 if TYPE_CHECKING:
@@ -86,9 +85,4 @@ def _location(project: Project, spark: SparkSession, name: str) -> str:
         raise ConfigError(
             f"{name} is no Delta table, but one of format {kind}; write the name of a Delta table, or a path or URI"
         )
-    location = str(detail["location"])
-    problem = misplaced(location, project.project_dir)
-    if problem:
-        raise ConfigError(f"the location of {name} {problem}")
-    # Spark writes a local path as file:/lake/orders; recon.yml and the ledger have it as /lake/orders.
-    return f"/{location.removeprefix('file:').lstrip('/')}" if location.startswith("file:") else location
+    return usable(project, name, str(detail["location"]))
