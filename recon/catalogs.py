@@ -27,15 +27,22 @@ def ask(project: Project, tables: Sequence[str] | None = None) -> None:
     """Asks where catalog tables are, by default those of all sinks, and tells the project.
 
     Asked is of `main.sales.orders` the catalog that recon.yml names `main`; other tables are left to Spark. Of a table
-    that is not found the project remembers why.
+    that is not found the project remembers why. A catalog that does not answer is not asked for the next table.
     """
+    silent: dict[str, str] = {}
     for name in project.catalog_tables() if tables is None else tables:
         catalog = asked_of(project, name)
         if catalog is None:
             continue
+        if catalog.uri in silent:
+            project.set_unlocated(name, silent[catalog.uri])
+            continue
         try:
             project.set_location(name, _location(project, catalog, name))
-        except (ConfigError, EvidenceError) as error:
+        except ConfigError as error:
+            project.set_unlocated(name, str(error))
+        except EvidenceError as error:
+            silent[catalog.uri] = str(error)
             project.set_unlocated(name, str(error))
 
 

@@ -57,6 +57,7 @@ class AuditSession:
         self._progress: Store | None = None
         self._erasures: Store | None = None
         self._contradictions: Mapping[tuple[str, str], str] | None = None
+        self._looked_for = False  # the catalog tables
 
     def ledger(self) -> Ledger:
         """The ledger; each of its tables looks for newer versions before every read.
@@ -102,8 +103,11 @@ class AuditSession:
         """Finds out where the catalog tables are that sinks name: logs are read by their path.
 
         A session that is there is asked, then the catalogs that recon.yml names. For what is left one is started, but
-        with --no-spark.
+        with --no-spark. Once for all pipelines: a catalog that does not answer costs its time once.
         """
+        if self._looked_for:
+            return
+        self._looked_for = True
         running = self.running or active_session()
         ask_active(self._project, running)
         left = [name for name in self._project.catalog_tables() if asked_of(self._project, name) is None]

@@ -61,7 +61,9 @@ def observe(
 def _look(session: Session, watched: Sequence[Pipeline], ledger: Ledger, brokers: Brokers, *, always: bool) -> bool:
     """Looks once at each stream; whether one could not be looked at. The others are not held up by it."""
     from recon.observer import look
+    from recon.spark.catalog import ask_active
 
+    ask_active(session.project())
     failed = False
     for pipeline in watched:
         try:

@@ -37,7 +37,6 @@ from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
 from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
 from recon.project import Pipeline, Project, Sink
-from recon.spark.catalog import ask_active
 from recon.storage import Storage
 from recon.text import plural, some
 
@@ -98,8 +97,6 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     newest = _newest(recent)
     entered = {entry.sink_version: entry for entry in recent if entry.is_observed and entry.sink_version is not None}
     # The log before the checkpoint: whatever it holds was planned before, and is in the checkpoint or was purged.
-    if project.why_unlocated(project.location(sink)):
-        ask_active(project)
     location = project.location(sink)
     if reason := project.why_unlocated(location):
         raise EvidenceError(reason)

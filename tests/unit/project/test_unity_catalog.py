@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,17 @@ def test_a_catalog_that_does_not_answer(
     (tmp_path / "recon.yml").write_text(text.replace("timeout: 5", "timeout: 0.3"))
     catalog.waits = 1.0
     assert same_message(why(load(tmp_path), catalog))
+
+
+def test_a_catalog_that_is_silent_is_asked_once(catalog: Unity, tmp_path: Path) -> None:
+    text = RECON.format(uri=catalog.uri, target="main.sales.orders").replace("timeout: 5", "timeout: 0.3")
+    second = text[text.index("  - name: p") :].replace("name: p", "name: q").replace("sales.orders", "sales.returns")
+    (tmp_path / "recon.yml").write_text(text + second)
+    catalog.waits = 1.0
+    run = run_audit(load(tmp_path), no_spark=True)
+    assert [pipeline.answer for pipeline in run.pipelines] == ["could not be proved"] * 2
+    time.sleep(1.2)
+    assert len(catalog.asked) == 1
 
 
 def test_commands_ask_the_catalog(catalog: Unity, recon: Callable[..., Ended], tmp_path: Path) -> None:  # noqa: F811
