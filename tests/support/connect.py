@@ -92,8 +92,15 @@ class ConnectServer(LocalServer):
         }
 
 
+# PySpark closes a session when it is collected, also one that was stopped, and with it a thread pool of all sessions:
+# the one that runs then fails with "cannot schedule new futures after shutdown".
+_never_collected: list[SparkSession] = []
+
+
 def new_session(url: str) -> SparkSession:
     """A session of its own on a server."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.remote(url).create()
+    session = SparkSession.builder.remote(url).create()
+    _never_collected.append(session)
+    return session
