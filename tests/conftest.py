@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from recon.errors import ConfigError
-from tests.support import fault_cases
+from tests.support import died_processes, fault_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks |= {_MARKED_FIXTURES[f] for f in getattr(item, "fixturenames", ()) if f in _MARKED_FIXTURES}
         for mark in sorted(marks):
             item.add_marker(mark)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own faulthandler
+def pytest_configure(config: pytest.Config) -> None:
+    died_processes.watch(config)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -159,10 +164,11 @@ def _or_skip(find: Callable[[], Path]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One real session for the whole run, with Delta, the Kafka connector and the JDBC drivers."""
     from recon.local.spark import spark_session
+    from tests.support.checkpoints import CHECKPOINTS
     from tests.support.drivers import ICEBERG, JDBC_DRIVERS
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.driver.memory": "2g"}
+    conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.driver.memory": "2g", **CHECKPOINTS}
     session = spark_session("recon-tests", extra_packages=(*JDBC_DRIVERS, *ICEBERG), conf=conf)
     gc.collect()
     gc.freeze()  # the modules and the collected tests: later collections need not look at them
