@@ -41,8 +41,9 @@ messages: ## Take over changed messages into tests/golden/messages.json; read th
 	@$(SETUP) python $(if $(PYTEST_ARGS),java browser databases jars)
 	$(BIN)/python -m scripts.messages $(PYTEST_ARGS)
 
-soak: ## Longer: random histories held against the truth, then crash tests with more kills, at random moments
+soak: ## Longer: what `make test` leaves out, random histories held against the truth, more kills, at random moments
 	@$(SETUP) python java databases jars
+	$(BIN)/pytest -q -n 2 --dist loadfile -m long
 	RECON_TRUTH_HISTORIES=$(HISTORIES) $(BIN)/pytest -q -n 2 tests/truth/test_truth.py
 	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q -n 2 tests/unit/recovery/test_trace.py tests/unit/recovery/test_hops.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \

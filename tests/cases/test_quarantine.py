@@ -295,6 +295,7 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake) ->
     assert json.loads((place(lake) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
 
 
+@pytest.mark.long
 def test_two_releases_at_once_are_both_written(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"))
@@ -320,6 +321,7 @@ def test_two_releases_at_once_are_both_written(make_lake: MakeLake) -> None:
     assert run.pipelines[0].answer == "complete" and failing(run) == set() and not findings(run, "LEDGER_MISSING")
 
 
+@pytest.mark.long
 def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"))
@@ -468,6 +470,7 @@ def test_rows_that_wait_since_earlier_days_and_are_deleted_by_hand(
     assert [(f.start_offset, f.end_offset) for f in findings(full, "GAP") if f.topic] == [(3, 4)]
 
 
+@pytest.mark.long
 def test_rows_that_wait_and_are_overwritten_by_hand(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     days = Days(make_lake(sink={"post_batch": (HAS_KEY,)}), monkeypatch)
     days.until_nothing_was_quarantined()

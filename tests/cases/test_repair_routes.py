@@ -17,6 +17,7 @@ from recon.sinks.failpoints import AFTER_WRITE
 from tests.cases.lake import failing, findings
 from tests.cases.test_routed import EVERY, Streams, parsed
 from tests.support.failpoints import dies_at
+from tests.support.marks import long
 
 # Every tenth offset is filtered (9), the even ones are the first route's.
 LANDS = ["eu", "us"] * 5
@@ -49,7 +50,7 @@ def swallowed(streams: Streams) -> None:
     streams.run(streams.hook(transform=parsed))
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", [True, *long(False)])
 def test_each_route_gets_its_own_rows_of_a_swallowed_micro_batch(streams: Streams, dies: bool) -> None:
     swallowed(streams)
     run = streams.audit()

@@ -75,6 +75,7 @@ def _submit(cluster: StandaloneCluster, script: str, *arguments: str) -> list[st
     return [submit, "--master", cluster.master_url, *settings, str(ROOT / "examples" / script), *arguments]
 
 
+@pytest.mark.long
 def test_hook_and_audit_on_a_cluster(cluster: StandaloneCluster, kafka: Any, project: Path) -> None:
     stream = _run(_submit(cluster, "stream.py", "recon.yml", "orders"), project)
     assert stream.returncode == 0, stream.stderr[-3000:]

@@ -30,6 +30,7 @@ from tests.cases.lake import failing
 from tests.support.drivers import ICEBERG
 from tests.support.iceberg import add_to, lake_of_postgres, spark_conf
 from tests.support.kafka import LocalKafka
+from tests.support.marks import long
 
 Config = Callable[[pytest.FixtureRequest, Path, str], Mapping[str, Any]]
 SINKS: Mapping[str, Config] = {
@@ -155,7 +156,7 @@ def drivers(request: pytest.FixtureRequest, broker: LocalKafka, spark: SparkSess
     return Drivers(project, spark, broker, tag)
 
 
-@pytest.mark.parametrize("first", ["older", "newer"])
+@pytest.mark.parametrize("first", ["older", *long("newer")])
 def test_two_checkpoints_write_the_same_records(drivers: Drivers, first: str) -> None:
     drivers.produce(0, 10)
     drivers.run("older")

@@ -318,6 +318,7 @@ def test_history_is_the_same_whatever_order_versions_come_in(merging: Any) -> No
     assert [c.rows for c in table.writer.log().commits] == [3, 3, 3]
 
 
+@pytest.mark.long
 def test_any_history(merging: Any) -> None:
     dice = random.Random(7)
     changes = [

@@ -370,6 +370,7 @@ def test_what_else_changed_the_table_makes_it_be_read_again(copy):
     assert reason.endswith("it was replaced")
 
 
+@pytest.mark.long
 def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
     other = [replace(b, config=b.config.model_copy(update={"where": "id < 100"})) for b in checks()]
     found = copy.audit(other)
@@ -416,6 +417,7 @@ def test_two_audits_at_once_count_nothing_twice(copy):
     assert_as_full(copy, found, checks())
 
 
+@pytest.mark.long
 def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path, caplog):
     fed = Fed(spark, tmp_path, partition_by=("status",))
     fed.append(0, [(1, "x", "y", "new", 5.0, None, None, None, None)])

@@ -12,6 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from recon.cli import main
+from tests.support.marks import long
 from tests.unit.cli.test_secrets import _content as content
 
 # What a policy of `keys` shows of it: the key of the sink, and of a check of keys.
@@ -119,7 +120,7 @@ def those_in(found: dict[str, str], values: tuple[str, ...]) -> dict[str, list[s
     return {name: shown for name, text in found.items() if (shown := [one for one in values if one in text])}
 
 
-@pytest.mark.parametrize("policy", ["none", "keys", "hash", "full"])
+@pytest.mark.parametrize("policy", ["none", "hash", *long("keys", "full")])
 def test_no_output_shows_more_than_the_policy(
     spark: Any, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
