@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recon.errors import LedgerError
 from recon.ledger import Ledger, columns, files, open_ledger
 from recon.ledger.chain import link
+from recon.ledger.store.base import Filter
 from recon.model import LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import chain_id
@@ -97,3 +101,22 @@ def test_row_groups_of_a_large_file_are_looked_at_by_their_bounds(tmp_path: Path
     assert newest == made[-3:], "ranges of the last row group are those of its rows"
     middle = ledger.slice("orders", "orders", after=files.ROW_GROUP - 1)
     assert list(middle.ranges.of(middle.anchors)) == sorted(made[files.ROW_GROUP - 1].offsets, key=columns.sort_key)
+
+
+def test_a_file_that_is_cut_off_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network file system; a file that is mapped into memory would end the process here."""
+    ledger = open_ledger(project(tmp_path))
+    for n in range(70):  # ranges of so many are decoded after the other columns
+        spans = tuple(OffsetSpan("orders", "id-1", p, n * n * p, (n + 1) ** 2 * p) for p in range(1, 100))
+        ledger.append(entry(n, offsets=spans, at=AT + timedelta(seconds=n)))
+    ledger.compact()
+    mask = Filter.mask
+
+    def cut(which: Filter, *arguments: Any, **named: Any) -> Any:
+        for file in tmp_path.rglob("*.parquet"):
+            os.truncate(file, 0)
+        return mask(which, *arguments, **named)
+
+    monkeypatch.setattr(Filter, "mask", cut)
+    with pytest.raises(LedgerError, match="cannot be read"):
+        ledger.entries("orders", "orders")
