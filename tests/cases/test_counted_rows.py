@@ -199,6 +199,7 @@ def test_a_join_with_a_table_that_lacks_a_key_and_has_another_twice(
     assert failing(run) == {"GAP", "DUPLICATE"} and run.pipelines[0].answer == "not complete"
 
 
+@pytest.mark.long
 def test_a_join_that_only_filters_is_proved_without_spark(make_lake: MakeLake) -> None:
     lake = make_lake(partitions=2)
     for partition in range(2):

@@ -251,6 +251,7 @@ def test_a_check_that_cannot_be_put(make_lake: MakeLake, ansi: None, caplog: pyt
         hook(lake)
 
 
+@pytest.mark.long
 def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"), (None, "4"))
@@ -443,6 +444,7 @@ def about_rows(run: RunResult) -> set[str]:
     return {str(f.code) for f in of_rows.findings if f.level in (Level.FAIL, Level.UNPROVED)}
 
 
+@pytest.mark.long
 def test_rows_that_wait_since_earlier_days_and_are_deleted_by_hand(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

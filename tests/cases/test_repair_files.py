@@ -30,7 +30,9 @@ from recon.sinks.files.replace import FileReplace
 from tests.cases.lake import Lake, failing, findings, listed
 from tests.cases.test_repair import mend, mend_twice_at_once, parse, swallowing
 from tests.support.failpoints import dies_at
-from tests.support.marks import long
+
+# tests/crash/test_killed_repair.py repairs such a sink in `make test`.
+pytestmark = pytest.mark.long
 
 CHECKS = (
     "offset_continuity",
@@ -75,7 +77,7 @@ def number_files_only(lake: FileLake) -> Callable[[str, ReconStamp], None]:
     return dies
 
 
-@pytest.mark.parametrize("kind", ["csv", *long("parquet", "json")])
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
 def test_a_swallowed_micro_batch_is_a_folder_of_the_repair(make_lake: Callable[..., FileLake], kind: str) -> None:
     lake = make_lake(kind=kind)
     swallowing(lake)
@@ -103,9 +105,7 @@ def test_a_swallowed_micro_batch_is_a_folder_of_the_repair(make_lake: Callable[.
     assert not failing(lake.audit()) and not failing(lake.audit(full=True))
 
 
-@pytest.mark.parametrize(
-    "point", ["number", MANIFEST_WRITTEN, *long(BEFORE_WRITE, FILES_WRITTEN, AFTER_WRITE, BEFORE_LEDGER)]
-)
+@pytest.mark.parametrize("point", [BEFORE_WRITE, FILES_WRITTEN, "number", MANIFEST_WRITTEN, AFTER_WRITE, BEFORE_LEDGER])
 def test_an_interrupted_repair_is_run_again(make_lake: Callable[..., FileLake], point: str) -> None:
     lake = make_lake()
     swallowing(lake)
@@ -123,7 +123,7 @@ def test_an_interrupted_repair_is_run_again(make_lake: Callable[..., FileLake], 
     assert (entry.rows_read, entry.rows_written, entry.rows_filtered) == (20, 18, 2)
 
 
-@pytest.mark.parametrize(("at", "batch_id"), [(BEFORE_WRITE, 4), *long((AFTER_LEDGER, 3))])
+@pytest.mark.parametrize(("at", "batch_id"), [(AFTER_LEDGER, 3), (BEFORE_WRITE, 4)])
 def test_a_query_goes_on_beside_a_repair(make_lake: Callable[..., FileLake], at: str, batch_id: int) -> None:
     lake = make_lake()
     swallowing(lake)

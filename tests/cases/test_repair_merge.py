@@ -19,7 +19,9 @@ from tests.cases.lake import failing, findings, told
 from tests.cases.test_delta_merge import Change, MergedLake, assert_complete, unfiltered
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
-from tests.support.marks import long
+
+# tests/crash/test_killed_repair.py repairs such a sink in `make test`.
+pytestmark = pytest.mark.long
 
 Make = Callable[..., MergedLake]
 
@@ -52,7 +54,7 @@ def mend(lake: MergedLake, **options: Any) -> Repaired:
     return repair(lake.project, "p", "s", spark=lake.spark, **{"transform": unfiltered, **options})
 
 
-@pytest.mark.parametrize("point", [None, *long(BEFORE_WRITE, REDUCED, AFTER_WRITE, BEFORE_LEDGER)])
+@pytest.mark.parametrize("point", [None, BEFORE_WRITE, REDUCED, AFTER_WRITE, BEFORE_LEDGER])
 def test_no_older_record_replaces_a_newer_row(make: Make, point: str | None) -> None:
     lake = make(newer_wins="at")
     swallowing(lake)
@@ -145,7 +147,7 @@ def test_a_record_without_an_age_is_refused(make: Make) -> None:
     assert not any(one.is_repair for one in lake.entries())
 
 
-@pytest.mark.parametrize("point", [AFTER_WRITE, *long(None)])
+@pytest.mark.parametrize("point", [None, AFTER_WRITE])
 def test_failing_rows_go_to_quarantine_wherever_a_repair_ends(make: Make, point: str | None) -> None:
     small = CheckSpec(
         test="accepted_values",

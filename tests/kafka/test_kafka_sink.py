@@ -342,6 +342,7 @@ def keys(topic: MakeTopic) -> Iterator[dict[str, Any]]:
     }
 
 
+@pytest.mark.long
 def test_a_micro_batch_lands_once_whatever_seam_it_dies_at(
     kafka: LocalKafka, spark: SparkSession, keys: dict[str, Any]
 ) -> None:
@@ -414,6 +415,7 @@ def test_other_rows_on_a_replay_are_an_error(
         writer(kafka, **keys).write(frame(spark, other), other)
 
 
+@pytest.mark.long
 def test_a_new_epoch_does_not_write_again_what_the_old_one_left(
     kafka: LocalKafka, spark: SparkSession, keys: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

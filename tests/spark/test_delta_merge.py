@@ -245,6 +245,7 @@ def stop_at(name: str) -> Any:
     return failpoint
 
 
+@pytest.mark.long
 def test_a_merge_leaves_partitions_alone_that_its_rows_cannot_be_in(
     merging: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ def _now() -> Any:
     return F.current_timestamp()
 
 
+@pytest.mark.long
 def test_deletion_vectors_and_the_change_data_feed(merging: Any, spark: Any) -> None:
     options = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     table = merging(options=options, delete_when="op = 'd'")
@@ -290,6 +292,7 @@ def test_deletion_vectors_and_the_change_data_feed(merging: Any, spark: Any) -> 
     assert len(table.rows()) == 20
 
 
+@pytest.mark.long
 def test_history_is_the_same_whatever_order_versions_come_in(merging: Any) -> None:
     table = merging(scd2={"effective": "at"}, delete_when="op = 'd'")
     shape = ("k", "v", "valid_from", "valid_to", "is_current")

@@ -340,6 +340,7 @@ def test_a_replayed_batch_is_counted_once(copy):
     assert_as_full(copy, found, checks())
 
 
+@pytest.mark.long
 def test_what_else_changed_the_table_makes_it_be_read_again(copy):
     row = (900, "x", "y", "new", 5.0, None, None, None, None)
 

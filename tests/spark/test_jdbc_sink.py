@@ -189,6 +189,7 @@ def test_fresh_update_and_replay(desk: Desk) -> None:
         again.write(second, desk.stamp(1, 50, 60))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_seam(desk: Desk, point: str) -> None:
     desk.create()

@@ -13,6 +13,9 @@ from recon.ledger import open_ledger
 from recon.project import Project
 from tests.support.ledger_entries import AT, entry, project
 
+# tests/connect has a ledger that Spark keeps in `make test`.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(params=["table", "path"])
 def of_spark(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Project:
