@@ -20,6 +20,7 @@ from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import APP, COLUMNS, NativeLake
 from tests.cases.test_native import answer, both, purge
 from tests.support import fault_cases, pages
+from tests.support.marks import long
 
 PAGE = Path(__file__).parents[2] / "docs" / "observe.md"
 PAGE_NEEDS = "{name: lake, ledger: l, pipelines: [{name: p, checkpoint: c, sinks: [{name: s, target: t}]}]}"
@@ -207,7 +208,7 @@ def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
 
 
 @both
-@pytest.mark.parametrize("from_", [30, 40, 55], ids=["too early", "goes on", "too late"])
+@pytest.mark.parametrize("from_", [30, *long(40, 55)], ids=["too early", "goes on", "too late"])
 def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make, named: bool, from_: int) -> None:
     """Its numbers begin with 0 again, and Delta has them already."""
     lake = make(named)

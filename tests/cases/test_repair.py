@@ -24,7 +24,9 @@ from recon.recovery.repair.witnesses import repair_plans
 from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges
 from tests.support.failpoints import dies_at
-from tests.support.marks import long
+
+# tests/crash/test_killed_repair.py repairs such a table in `make test`, and tests/model repairs beside queries.
+pytestmark = pytest.mark.long
 
 MakeLake = Callable[..., Lake]
 CHECKS = (*EVIDENCE, "ledger_integrity")
@@ -59,7 +61,7 @@ def mend(lake: Lake, **options: Any) -> Repaired:
     return repair(lake.project, "p", "s", spark=lake.spark, **{"transform": parse, **options})
 
 
-@pytest.mark.parametrize("point", [None, *long(BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER)])
+@pytest.mark.parametrize("point", [None, BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER])
 def test_a_swallowed_micro_batch_is_read_again_through_the_transform(make_lake: MakeLake, point: str | None) -> None:
     lake = make_lake(partitions=2, checks=CHECKS)
     swallowing(lake, partitions=2)
@@ -155,7 +157,7 @@ def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
     assert not failing(lake.audit())
 
 
-@pytest.mark.parametrize(("at", "batch_id"), [(BEFORE_WRITE, 4), *long((AFTER_LEDGER, 3))])
+@pytest.mark.parametrize(("at", "batch_id"), [(AFTER_LEDGER, 3), (BEFORE_WRITE, 4)])
 def test_a_query_goes_on_beside_a_repair(make_lake: MakeLake, at: str, batch_id: int) -> None:
     """The repair comes between two of its micro-batches, and between its look at the sink and its commit."""
     lake = make_lake(checks=CHECKS)

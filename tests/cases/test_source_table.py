@@ -54,6 +54,7 @@ def test_the_table_as_it_is_and_then_each_commit(layers: Layers) -> None:
     assert read == {(f"delta:{table_id}", table_id)}
 
 
+@pytest.mark.long
 def test_files_of_a_version_in_several_micro_batches(layers: Layers) -> None:
     """With maxFilesPerTrigger the snapshot, and a commit of several files, are read in parts."""
     layers = layers.with_(options={"maxFilesPerTrigger": "1"})
@@ -133,6 +134,7 @@ def test_rows_that_are_doubled(layers: Layers) -> None:
     assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 def test_a_swallowed_micro_batch(layers: Layers) -> None:
     """A function that writes nothing leaves a commit of Spark's without an entry, and a range that nobody read."""
     layers.add(3)
@@ -146,6 +148,7 @@ def test_a_swallowed_micro_batch(layers: Layers) -> None:
     assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", ["skipChangeCommits", "ignoreChanges"])
 def test_a_commit_that_replaces_rows(layers: Layers, option: str) -> None:
     layers = layers.with_(options={option: "true"})

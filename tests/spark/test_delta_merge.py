@@ -109,6 +109,7 @@ def unset(spark: SparkSession) -> bool:
     return all(spark.conf.get(key, None) is None for key in SETTINGS)
 
 
+@pytest.mark.long
 def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(merging: Any, spark: Any) -> None:
     table = merging()
     spark.conf.set(CONF + "commitInfo.userMetadata", "somebody else's")
@@ -143,6 +144,7 @@ def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(me
     assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == ("1", "1")
 
 
+@pytest.mark.long
 def test_a_skipped_merge_and_one_that_changes_nothing(merging: Any, spark: Any) -> None:
     table = merging(newer_wins="at")
     first = table.batch(0, row("a", 5, at=5), row("a", 4, at=4))

@@ -317,6 +317,7 @@ def test_new_batches_alone_give_what_a_full_scan_gives(spark, fed):
     assert found[3].samples == ({"a": None, "b": "q", "n_records": 2},)
 
 
+@pytest.mark.long
 def test_a_replayed_batch_is_counted_once(copy):
     rows = [(900 + i, "x", "y", "new", 5.0, None, None, None, None) for i in range(3)]
     copy.append(20, rows)
@@ -405,6 +406,7 @@ def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
     assert because(copy.audit(other)) == {""}
 
 
+@pytest.mark.long
 def test_two_audits_at_once_count_nothing_twice(copy):
     copy.append(2, [(901, "x", "q", "new", 5.0, None, None, None, None)], epoch=5)
     one, two = copy.started(checks()), copy.started(checks())

@@ -120,7 +120,7 @@ def those_in(found: dict[str, str], values: tuple[str, ...]) -> dict[str, list[s
     return {name: shown for name, text in found.items() if (shown := [one for one in values if one in text])}
 
 
-@pytest.mark.parametrize("policy", ["none", "hash", *long("keys", "full")])
+@pytest.mark.parametrize("policy", ["hash", *long("none", "keys", "full")])
 def test_no_output_shows_more_than_the_policy(
     spark: Any, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
