@@ -47,7 +47,7 @@ soak: ## Longer: what `make test` leaves out, random histories held against the 
 	RECON_TRUTH_HISTORIES=$(HISTORIES) $(BIN)/pytest -q -n 2 tests/truth/test_truth.py
 	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q -n 2 tests/unit/recovery/test_trace.py tests/unit/recovery/test_hops.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
-	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 RECON_CRASH_SINKS=$(or $(SINKS),all) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
+	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
 
 matrix: ## The tests on real parts with each Spark and Delta that recon supports, into docs/compatibility.md; an hour
 	@$(SETUP) python java databases jars

@@ -24,7 +24,7 @@ RECON_TESTS_LEFT=$left part "on real parts, two processes" -n 2 $divided \
 if [ -s "$left" ]; then part "what a process that died left" -n 2 $divided "@$left" || failed=1; fi
 # Two at the same time, each in one process; what Spark Connect's prints stands last.
 connect=$(mktemp)
-trap 'rm -f "$connect"' EXIT
+trap 'rm -f "$connect" "$left"' EXIT
 part "Spark Connect, beside the demo" -m connect >"$connect" 2>&1 &
 part "the demo" -m demo || failed=1
 wait $! || failed=1

@@ -7,7 +7,6 @@ seams of its own it has. Nothing else in the kit knows a kind by name.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ class Adapter:
     `prepare`: makes what the sink expects to be there. `needs`: the servers it writes to.
     `points`: seams of the sink itself, besides those of the hook.
     `spark_conf`: settings of every session that writes or reads the sink.
-    `variant`: much like another one; `make test` leaves it out, and `make soak` kills it less often.
+    `variant`: much like another one; `make test` kills it less often.
     """
 
     name: str
@@ -421,10 +420,3 @@ _ALL = (
     KAFKA_PLAIN,
 )
 ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in _ALL}
-_WANTED = os.environ.get("RECON_CRASH_SINKS", "")
-VARIANTS = _WANTED == "all"  # whether what is much like something else takes part
-CHOSEN = (
-    tuple(_WANTED.split(","))
-    if _WANTED and not VARIANTS
-    else tuple(name for name, adapter in ADAPTERS.items() if VARIANTS or not adapter.variant)
-)

@@ -21,7 +21,7 @@ from recon.storage import Storage
 from tests.crash.harness import Crashes, Outcome
 from tests.crash.plan import Plan
 from tests.crash.repairs import REPAIR_POINTS, audit_of
-from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, VARIANTS, Adapter, World, delta_rows, jdbc, kafka
+from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, World, delta_rows, jdbc, kafka
 from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 from tests.support.kafka import LocalKafka
 
@@ -45,7 +45,6 @@ class Killed:
     adapter: Adapter
     point: str
     again: str | None = None
-    variant: bool = False  # much like another one: only `make soak` has it
 
     @property
     def doubled(self) -> bool:
@@ -100,23 +99,21 @@ def _routed(name: str) -> Adapter:
 
 FILES = ("parquet_written", "json_committed", "parquet_entered")
 TOPICS = ("topic_produced", "topic_marked")
-_ALL = (
+KILLED = (
     *(
         Killed(replace(DELTA, name=point, config=_config, read=delta_rows(point)), point, AGAIN.get(point))
         for point in REPAIR_POINTS
     ),
-    Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written", variant=True),
+    Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written"),
     Killed(_files("json_committed", "json"), "manifest_written"),
-    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write", variant=True),
-    Killed(kafka("topic_produced"), "produced", "before_ledger", variant=True),
+    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write"),
+    Killed(kafka("topic_produced"), "produced", "before_ledger"),
     Killed(kafka("topic_marked"), "marked"),
     Killed(_routed("routed_writing"), "before_write", "after_write"),
-    Killed(_routed("routed_written"), "before_ledger", "removal_after_write", variant=True),
+    Killed(_routed("routed_written"), "before_ledger", "removal_after_write"),
     Killed(_merges("merge_reduced"), "reduced", "after_write"),
-    Killed(_merges("merge_written"), "before_ledger", variant=True),
-    Killed(
-        _appends("postgres_open", "postgres", POSTGRES_JDBC), "transaction_open", "removal_after_write", variant=True
-    ),
+    Killed(_merges("merge_written"), "before_ledger"),
+    Killed(_appends("postgres_open", "postgres", POSTGRES_JDBC), "transaction_open", "removal_after_write"),
     Killed(_appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open"),
     Killed(_appends("mariadb_removing", "mariadb", MARIADB_JDBC), "removal_before_commit", "removal_before_ledger"),
     Killed(
@@ -124,11 +121,8 @@ _ALL = (
         "before_commit",
         "after_ledger",
     ),
-    Killed(
-        jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", variant=True
-    ),
+    Killed(jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write"),
 )
-KILLED = [killed for killed in _ALL if VARIANTS or not killed.variant]
 NAMES = [killed.adapter.name for killed in KILLED]
 DOUBLED = [killed.adapter.name for killed in KILLED if killed.doubled]
 

@@ -35,7 +35,6 @@ spark.stop()
 """
 
 
-@pytest.mark.long
 def test_a_job_runs_on_two_executors_and_writes_delta(tmp_path: Path) -> None:
     with StandaloneCluster(workers=2, cores=1, work_dir=tmp_path / "cluster") as cluster:
         assert cluster.master_url.startswith("spark://127.0.0.1:")
