@@ -4,8 +4,9 @@ What an audit reads is made to the byte as the real parts make it; what no audit
 replaced) is not made, and the sink's data files, which are only looked for, are empty.
 
 - The ledger: whole days are appended by recon's own store, a commit a day. The last day's entries are sealed by
-  `recon.ledger.chain`, its data files written by deltalake (and merged by its OPTIMIZE), and its 8,640 append and
-  86 compaction commits written to the log as the hook's housekeeping would: the last 40 entries are small files.
+  `recon.ledger.chain`, its data files written (and merged) by recon's own store, and its 8,640 append and 86 compaction
+  commits, each between two claims, written to the log as the hook's housekeeping would: the last 40 entries are small
+  files.
 - The sink: Spark's commit files of the last day with stamp, statistics and checksum files beside them, and the newest
   checkpoint, in which the earlier days have a file each, as OPTIMIZE leaves them.
 - The checkpoint: the last 100 micro-batches.
@@ -25,6 +26,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from recon.model.wire.app_ids import MERGE_APP_ID
 
 if TYPE_CHECKING:
     import numpy as np
@@ -409,21 +412,23 @@ class _LedgerLog:
         DeltalakeStore(ENTRIES, str(self.table))._create()
 
     def _files(self) -> tuple[Mapping[str, Any], list[Mapping[str, Any]], Mapping[str, Any]]:
-        """The merged file and the small ones after it, written by deltalake elsewhere and moved here."""
-        from deltalake import DeltaTable, write_deltalake
+        """The merged file and the small ones after it, written by recon's own store elsewhere and moved here."""
+        from recon.ledger.columns import ENTRIES
+        from recon.ledger.store import DeltalakeStore
 
         scratch = self.table.parent / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
+        store = DeltalakeStore(ENTRIES, str(scratch))
         cut = len(self.rows) // COMPACT_EVERY * COMPACT_EVERY
         half = cut // 2
         for rows in (self.rows.slice(0, half), self.rows.slice(half, cut - half)):
-            write_deltalake(scratch, rows, partition_by=["date"], mode="append")
-        DeltaTable(scratch).optimize.compact()
-        merged = _adds(scratch, DeltaTable(scratch).version())[0]
+            store.append(rows)
+        store.compact()
+        merged = _newest_add(scratch)
         loose = []
         for n in range(cut, len(self.rows)):
-            write_deltalake(scratch, self.rows.slice(n, 1), mode="append")
-            loose.append(_adds(scratch, DeltaTable(scratch).version())[0])
+            store.append(self.rows.slice(n, 1))
+            loose.append(_newest_add(scratch))
         target = self.table / f"date={self.day}"
         target.mkdir(parents=True, exist_ok=True)
         for add in (merged, *loose):
@@ -434,7 +439,7 @@ class _LedgerLog:
     def _commits(
         self, merged: Mapping[str, Any], loose: Sequence[Mapping[str, Any]], template: Mapping[str, Any]
     ) -> Iterator[list[str]]:
-        """An append per entry, a compaction after every hundredth."""
+        """An append per entry, a compaction between two claims after every hundredth."""
         times = [int(at.timestamp() * 1000) for at in self.rows["committed_at"].to_pylist()]
         open_: list[Mapping[str, Any]] = []
         whole: Mapping[str, Any] | None = None
@@ -456,12 +461,25 @@ class _LedgerLog:
                 path = f"date={self.day}/part-00000-{uuid.uuid4()}-c000.zstd.parquet"
                 whole = merged if n + 1 == cut else {**merged, "path": path, "size": merged["size"] * (n + 1) // cut}
                 whole = {**whole, "modificationTime": at}
+                yield _claim(at, done=False)
                 yield [
                     _line({"commitInfo": {**_OPTIMIZE, "timestamp": at}}),
                     *(_line({"remove": _removed(old, at)}) for old in removed),
                     _line({"add": whole}),
                 ]
+                yield _claim(at, done=True)
                 open_ = []
+
+
+def _claim(at: int, *, done: bool) -> list[str]:
+    """The commit of a process that is about to merge small files, or is done with it (recon.ledger.store.merging)."""
+    version = 2 * (at // 1000) + 1 + done
+    return [
+        _line(
+            {"commitInfo": {**_WRITE, "operationParameters": {"mode": "Append", "partitionBy": "[]"}, "timestamp": at}}
+        ),
+        _line({"txn": {"appId": MERGE_APP_ID, "version": version}}),
+    ]
 
 
 def _removed(add: Mapping[str, Any], at: int) -> dict[str, Any]:
@@ -524,9 +542,12 @@ def _line(action: Any) -> str:
     return json.dumps(action, separators=(",", ":"))
 
 
-def _adds(table: Path, version: int) -> list[dict[str, Any]]:
-    lines = (table / f"_delta_log/{version:020d}.json").read_text().splitlines()
-    return [action["add"] for action in map(json.loads, lines) if "add" in action]
+def _newest_add(table: Path) -> dict[str, Any]:
+    for commit in sorted((table / "_delta_log").glob("*.json"), reverse=True):
+        for action in map(json.loads, commit.read_text().splitlines()):
+            if "add" in action:
+                return dict(action["add"])
+    raise ValueError(f"{table} has no data file")
 
 
 def _stats(rows: int, batch_id: int, topic: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon.audit import summary
 from recon.errors import EvidenceError, LedgerError
 from recon.evidence import delta_commits
-from recon.ledger import Ledger, arrow, open_ledger
+from recon.ledger import Ledger, arrow
 from recon.ledger.results import RUN, evidence_of, findings_of, is_sealed
 from recon.ledger.store import Filter
 from recon.model import CheckResult, Finding, Level
@@ -22,9 +22,6 @@ from recon.model.proof import OpenFinding
 from recon.project import Pipeline, Project
 from recon.storage import Storage
 from recon.text import first_line, some
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DAYS = 30  # of a report that nobody asked for more
 MAX_DAYS = 92  # of a calendar
@@ -68,7 +65,7 @@ def result_of(row: Row) -> CheckResult:
 
 
 def past_audits(
-    project: Project, until: datetime, *, since: datetime | None = None, spark: SparkSession | None = None
+    project: Project, opened: Callable[[], Ledger], until: datetime, *, since: datetime | None = None
 ) -> PastAudits:
     """The audits up to `until`, that one included, since an instant or in the last 30 days.
 
@@ -76,16 +73,16 @@ def past_audits(
 
     Args:
         project: a loaded recon.yml.
+        opened: gives its ledger.
         until: when the newest of them was made.
         since: how far back to look; not further than a calendar of 92 days.
-        spark: the session for a ledger that Spark keeps.
     """
     last = _day(until)
     first = last - timedelta(days=DAYS - 1) if since is None else max(_day(since), last - timedelta(days=MAX_DAYS - 1))
     begin = datetime(first.year, first.month, first.day, tzinfo=UTC) if since is None else since
     empty = PastAudits(first_day=first, last_day=last)
     try:
-        ledger = open_ledger(project, spark)
+        ledger = opened()
         days = [day for day in ledger.results.dates() if day <= last] if ledger.results.exists() else []
         rows, read_from = _rows(ledger, [day for day in days if day >= first], begin, until)
         return replace(_of(project, ledger, rows, begins=not any(day < first for day in days), empty=empty),
@@ -100,12 +97,16 @@ def _rows(ledger: Ledger, days: Sequence[date], begin: datetime, until: datetime
     read_from = None
     if not ledger.results.quick:  # each read is a Spark job
         return [*arrow.rows(ledger.results.read(Filter(from_=begin, to=until + timedelta(microseconds=1))))], None
-    for day in sorted(days, reverse=True):
+    left, at_once = sorted(days, reverse=True), 1
+    while left:
         if len(rows) >= MAX_ROWS:
             return rows, read_from
-        of_day = arrow.rows(ledger.results.read(Filter(dates=(day,), from_=begin)))
-        rows += [row for row in of_day if row["generated_at"] <= until]
-        read_from = day
+        these, left = left[:at_once], left[at_once:]
+        read = arrow.rows(ledger.results.read(Filter(dates=tuple(these), from_=begin)))
+        rows += [row for row in read if row["generated_at"] <= until]
+        read_from = these[-1]
+        # As many days as were read so far, as long as that may not be too many rows.
+        at_once = at_once * 2 if len(rows) * 2 < MAX_ROWS else 1
     return rows, None
 
 

@@ -230,12 +230,12 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
 
 def _kept(run: _Run, outcome: RunResult) -> RunResult:
     """Stores the results and what they prove, signs the ledger's heads, and looks at earlier audits."""
-    project, spark = run.project, run.session.running
-    outcome = store(project, outcome, run.bounds, run.failing_rows, spark)
+    project, session = run.project, run.session
+    outcome = store(project, outcome, run.bounds, run.failing_rows, session)
     if run.options.goes_on:
-        outcome = store_proofs(project, outcome, run.witnesses, spark)
-    outcome = anchor(project, run.session, outcome)
-    return project.masked(replace(outcome, past=past_audits(project, outcome.generated_at, spark=spark)))
+        outcome = store_proofs(outcome, run.witnesses, session)
+    outcome = anchor(project, session, outcome)
+    return project.masked(replace(outcome, past=past_audits(project, session.ledger, outcome.generated_at)))
 
 
 def facts_of(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon.audit.proof import advance
+from recon.audit.session import AuditSession
 from recon.checks.bound import Bound
 from recon.errors import ReconError
-from recon.ledger import open_ledger
 from recon.ledger.failures import FAILURES, append_failures
 from recon.ledger.proofs import ProofTable
 from recon.ledger.results import append_run, hash_of, rows_of
@@ -17,9 +17,6 @@ from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult, Unavailable, Witnesses, known
 from recon.project import Project
 from recon.text import first_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Row = Mapping[str, Any]
 
@@ -29,7 +26,7 @@ def store(
     run: RunResult,
     bounds: Sequence[Bound],
     failing_rows: Mapping[str, Sequence[Row]],
-    spark: SparkSession | None,
+    session: AuditSession,
 ) -> RunResult:
     """Appends failing rows and results to the ledger's tables; the run with a note of what could not be stored.
 
@@ -38,11 +35,11 @@ def store(
     storing = {bound.unique_id for bound in bounds if bound.config.store_failures}
     failed = [r.unique_id for r in run.results if r.failures and r.unique_id in storing]
     try:
-        run = _with_failing_rows(project, run, {name: failing_rows.get(name, ()) for name in failed}, spark)
+        run = _with_failing_rows(project, run, {name: failing_rows.get(name, ()) for name in failed}, session)
     except Exception as error:  # nothing that is stored beside it keeps a report from being written
         run = replace(run, notes=(*run.notes, f"the failing rows could not be stored: {_reason(error)}"))
     try:
-        ledger = open_ledger(project, spark)
+        ledger = session.ledger()
         measured = [result for result in run.results if _measured(result)]
         if ledger.exists():
             append_run(ledger.results, run)
@@ -57,16 +54,14 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
 
 
-def store_proofs(
-    project: Project, run: RunResult, witnesses: Mapping[str, Witnesses], spark: SparkSession | None
-) -> RunResult:
+def store_proofs(run: RunResult, witnesses: Mapping[str, Witnesses], session: AuditSession) -> RunResult:
     """Advances the proof of every sink that this audit judged whole; the run with a note of what could not be stored.
 
     `witnesses` are by pipeline.
     """
     if all(isinstance(seen.ledgers, Unavailable) for seen in witnesses.values()):
         return run
-    table, notes, rows = open_ledger(project, spark).proofs, [], rows_of(run)
+    table, notes, rows = session.ledger().proofs, [], rows_of(run)
     for pipeline, seen in witnesses.items():
         results = [result for result in run.results if result.pipeline == pipeline]
         of_pipeline = hash_of(row for row in rows if row["pipeline"] == pipeline)
@@ -114,12 +109,12 @@ def _measured(result: CheckResult) -> bool:
 
 
 def _with_failing_rows(
-    project: Project, run: RunResult, rows: Mapping[str, Sequence[Row]], spark: SparkSession | None
+    project: Project, run: RunResult, rows: Mapping[str, Sequence[Row]], session: AuditSession
 ) -> RunResult:
     """The run with `stored_failures` in the evidence of each check whose failing rows were stored, which says where."""
     if not rows:
         return run
-    table = open_store(project, FAILURES, spark)
+    table = open_store(project, FAILURES, session.running)
     append_failures(table, run, rows)
     results = list(run.results)
     for at, result in enumerate(results):

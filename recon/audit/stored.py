@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from recon.audit import summary
@@ -68,7 +69,7 @@ def newest_run(project: str | Path | Project, since: datetime) -> RunResult:
 
 
 def _with_past(project: Project, run: RunResult, since: datetime | None) -> RunResult:
-    return replace(run, past=past_audits(project, run.generated_at, since=since))
+    return replace(run, past=past_audits(project, partial(open_ledger, project), run.generated_at, since=since))
 
 
 def _rows(project: Project, since: datetime | None) -> Sequence[Row]:

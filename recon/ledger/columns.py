@@ -201,6 +201,9 @@ def texts(table: RangeTable, count: int) -> list[str]:
             for source, topic, topic_id in table.topics
         ]
         of_entry, of_topic = table.entry[starts].tolist(), table.topic[starts].tolist()
+        if of_entry == list(range(count)):  # each entry read one topic, as most do: no part is copied again
+            whole = zip(of_topic, *columns, strict=True)
+            return [f"[{named[topic]}[{partitions}],[{begin}],[{end}]]]" for topic, partitions, begin, end in whole]
         for entry, topic, partitions, begin, end in zip(of_entry, of_topic, *columns, strict=True):
             parts[entry].append(f"{named[topic]}[{partitions}],[{begin}],[{end}]]")
     return [f"[{','.join(groups)}]" for groups in parts]

@@ -8,6 +8,8 @@ Files are not mapped into memory: where one is cut off while it is read, the sys
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import date
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -20,6 +22,7 @@ _NAMES = ("offsets.list.element.topic", "offsets.list.element.topic_id")
 _STEP = 64  # entries decoded at a time where few of a file are wanted
 # Rows of one row group, whose bounds Parquet keeps: what is looked for is in few of a day's, and the others are left.
 ROW_GROUP = 2_048
+_DECODERS = 2  # row groups of one file decoded at the same time
 _IN_RANGES = "offsets.list.element."
 
 
@@ -74,14 +77,8 @@ def read(
         OSError: the file is missing or torn.
         Unfamiliar: another writer wrote it, with other types.
     """
-    import pyarrow.parquet as pq
-
     stored = [n for n in dict.fromkeys((*names, *filtered_by)) if n != "date"]
-    try:
-        opened = pq.ParquetFile(path, read_dictionary=list(_NAMES) if NESTED in stored else None, pre_buffer=False)
-    except KeyError as error:
-        raise Unfamiliar(path) from error
-    with opened as file:
+    with _opened(path, _NAMES if NESTED in stored else ()) as file:
         types = {field.name: field.type for field in file.schema_arrow}
         stored = [n for n in stored if n in types or n not in added]
         if any(types.get(n) != schema.field(n).type for n in stored):
@@ -93,19 +90,27 @@ def read(
             mask = mask.combine_chunks()
             rows = rows.filter(mask)
         if NESTED in stored and not few:
-            rows = rows.append_column(NESTED, _ranges(file, mask, rows.num_rows))
+            rows = rows.append_column(NESTED, _ranges(path, file, mask, rows.num_rows))
     if "date" in names:
         rows = rows.append_column("date", arrow.column([day_of(path)] * rows.num_rows, pa.date32()))
     return arrow.with_nulls(rows, pa.schema([schema.field(n) for n in names]))
 
 
-def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:
+def _opened(path: str, coded: Sequence[str], known: pa.parquet.FileMetaData | None = None) -> pa.parquet.ParquetFile:
+    """A data file, whose columns `coded` are read as dictionaries; `known` is its footer where that was read."""
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, metadata=known, read_dictionary=list(coded) or None, pre_buffer=False)
+    except KeyError as error:
+        raise Unfamiliar(path) from error
+
+
+def _ranges(path: str, file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:
     """The ranges of the rows under the mask; row groups without one are left, and none is decoded behind the last."""
     kind, groups = file.schema_arrow.field(NESTED).type, range(file.metadata.num_row_groups)
     if mask is None or count * 2 > len(mask):
-        # One by one: Arrow reads no texts inside of lists as dictionaries from several row groups at once.
-        of_groups = (file.read_row_group(group, columns=[NESTED])[NESTED].chunks for group in groups)
-        column = pa.chunked_array([chunk for chunks in of_groups for chunk in chunks], type=kind)
+        column = pa.chunked_array(_all_ranges(path, file, len(groups)), type=kind)
         return column if mask is None else column.filter(mask)
     parts, begin, left = [], 0, count
     for group in groups:
@@ -124,6 +129,25 @@ def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> 
     return pa.chunked_array(parts, type=kind)
 
 
+def _all_ranges(path: str, file: pa.parquet.ParquetFile, groups: int) -> list[pa.Array]:
+    """The ranges of a file's row groups, in order.
+
+    One row group after the other: Arrow reads no texts inside of lists as dictionaries from several at once. It decodes
+    a column in one thread, so that several of a day's row groups are decoded at the same time, each thread by a reader
+    of its own.
+    """
+
+    def decoded(first: int) -> list[Sequence[pa.Array]]:
+        with nullcontext(file) if first == 0 else _opened(path, _NAMES, file.metadata) as mine:
+            of_groups = range(first, groups, _DECODERS)
+            return [mine.read_row_group(group, columns=[NESTED])[NESTED].chunks for group in of_groups]
+
+    with ThreadPoolExecutor(_DECODERS) if groups > 1 else nullcontext() as pool:
+        firsts = range(min(groups, _DECODERS))
+        shares = list(map(decoded, firsts) if pool is None else pool.map(decoded, firsts))
+    return [chunk for group in range(groups) for chunk in shares[group % _DECODERS][group // _DECODERS]]
+
+
 def _true(mask: pa.Array) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
@@ -137,13 +161,7 @@ def sequences(path: str, equals: Sequence[tuple[str, str]], place: Place) -> lis
         OSError: the file is missing or torn.
         Unfamiliar: another writer wrote it, with columns of other names.
     """
-    import pyarrow.parquet as pq
-
-    try:
-        opened = pq.ParquetFile(path, read_dictionary=list(_NAMES), pre_buffer=False)
-    except KeyError as error:
-        raise Unfamiliar(path) from error
-    with opened as file:
+    with _opened(path, _NAMES) as file:
         names = [*(name for name, _ in equals), "sequence"]
         names += [_IN_RANGES + name for name in ("topic", "partition", "start_offset", "end_offset")]
         at = {file.schema.column(n).path: n for n in range(len(file.schema.names))}

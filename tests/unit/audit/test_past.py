@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from recon.audit.past import past_audits
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, rows_of
 from recon.model import CheckResult, Code, Finding, RunRecord, RunResult
-from recon.model.past import Spell
+from recon.model.past import PastAudits, Spell
+from recon.project import Project
 from tests.support.ledger_entries import AT, entry, project
 
 CHECKS = (
@@ -66,11 +68,15 @@ def audit(
     )  # fmt: skip
 
 
+def read(of: Project, until: datetime, since: datetime | None = None) -> PastAudits:
+    return past_audits(of, partial(open_ledger, of), until, since=since)
+
+
 def stored(folder: Path, *runs: RunResult):
     store = open_ledger(project(folder)).results
     for run in runs:
         append_run(store, run)
-    return past_audits(project(folder), AT)
+    return read(project(folder), AT)
 
 
 def day(n: int) -> date:
@@ -110,7 +116,7 @@ def test_results_that_were_edited_prove_nothing(tmp_path):
         {**row, "status": "pass", "findings": "[]"} if row["check"] == "offset_continuity" else row for row in rows
     ]
     open_ledger(project(tmp_path)).results.append_rows(changed)
-    found = past_audits(project(tmp_path), AT)
+    found = read(project(tmp_path), AT)
     assert [spell.state for spell in found.project] == ["could not be proved"]
     assert [one.edited for one in found.recent] == [True]
 
@@ -185,9 +191,9 @@ def test_too_many_results_leave_the_oldest_days_out(tmp_path, monkeypatch):
 
 def test_a_longer_time_is_shown_where_it_is_asked_for_up_to_a_calendar(tmp_path):
     stored(tmp_path, audit("old", -60, GAP), audit("new", 0))
-    longer = past_audits(project(tmp_path), AT, since=AT - 70 * DAY)
+    longer = read(project(tmp_path), AT, since=AT - 70 * DAY)
     assert (longer.audits, longer.first_day) == (2, day(-70))
-    longest = past_audits(project(tmp_path), AT, since=AT - 400 * DAY)
+    longest = read(project(tmp_path), AT, since=AT - 400 * DAY)
     assert longest.first_day == day(1 - module.MAX_DAYS)
 
 
@@ -195,7 +201,7 @@ def test_results_that_cannot_be_read_are_said_and_break_nothing(tmp_path):
     stored(tmp_path, audit("a", 0))
     for file in (tmp_path / "_recon" / "results").rglob("*.parquet"):
         file.write_bytes(b"PAR1")
-    found = past_audits(project(tmp_path), AT)
+    found = read(project(tmp_path), AT)
     assert found.unknown
     assert (found.audits, found.project) == (0, ())
 
@@ -204,5 +210,5 @@ def test_results_that_cannot_be_read_are_said_and_break_nothing(tmp_path):
 def test_before_the_first_audit_nothing_is_known(tmp_path, name):
     if name == "results":
         stored(tmp_path, audit("later", 3))
-    found = past_audits(project(tmp_path), AT)
+    found = read(project(tmp_path), AT)
     assert (found.audits, found.project, found.unknown) == (0, (), "")

@@ -99,6 +99,8 @@ def test_row_groups_of_a_large_file_are_looked_at_by_their_bounds(tmp_path: Path
     newest = ledger.last("orders", "orders", 3)
     assert [one.batch_id for one in newest] == [one.batch_id for one in made[-3:]]
     assert newest == made[-3:], "ranges of the last row group are those of its rows"
+    whole = ledger.slice("orders", "orders")
+    assert not whole.broken, "each entry has the ranges that its seal covers, in whichever thread they were decoded"
     middle = ledger.slice("orders", "orders", after=files.ROW_GROUP - 1)
     assert list(middle.ranges.of(middle.anchors)) == sorted(made[files.ROW_GROUP - 1].offsets, key=columns.sort_key)
 
