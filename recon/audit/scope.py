@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from recon.lazy import np
 from recon.model import CheckResult, Code, LedgerSlice, RangeTable
-from recon.model.ledger import sortable
+from recon.model.ledger import firsts, sortable
 from recon.model.positions import beginning, partition_name
 from recon.model.proof import SinkProof
 from recon.text import plural
@@ -76,12 +76,9 @@ def _begins(ledger: LedgerSlice) -> Mapping[tuple[str, int], int]:
     if not len(mine):
         return {}
     width = int(table.partition[mine].max()) + 1
-    code = sortable(table.topic[mine].astype(np.int64) * width + table.partition[mine])
-    order = np.argsort(code, kind="stable")  # of several ranges, the first in the ledger's order stays first
-    code = code[order]
-    firsts = mine[order[np.append(True, code[1:] != code[:-1])]]
+    code = table.topic[mine].astype(np.int64) * width + table.partition[mine]
     starts: dict[tuple[str, int], int] = {}
-    for place in firsts.tolist():
+    for place in mine[firsts(code)].tolist():
         topic = table.topics[int(table.topic[place])][1]
         starts.setdefault((topic, int(table.partition[place])), int(table.start[place]))
     return starts

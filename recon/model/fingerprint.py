@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from recon.lazy import np
-from recon.model.ledger import RangeTable
+from recon.model.ledger import DENSE, RangeTable
 from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PRIME = 2**31 - 1  # a product of two numbers below it fits into 64 bits
 SEED = 42  # of Spark's xxhash64()
 _BLOCK = 16_384  # ranges at a time: what is made of so few stays in the processor's cache
-_DENSE = 2**22  # codes of topic partitions below it are places in a table
 _HALF, _SIXTH = pow(2, -1, PRIME), pow(6, -1, PRIME)
 _MASK = 2**64 - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -78,7 +77,7 @@ def of_entries(table: RangeTable, count: int) -> npt.NDArray[np.int64]:
         return sums
     width = int(table.partition.max()) + 1
     code = table.topic.astype(np.int64) * width + table.partition
-    if int(code.max()) < _DENSE:
+    if int(code.max()) < DENSE:
         values, known = np.arange(int(code.max()) + 1), np.flatnonzero(np.bincount(code))
     else:  # an edited ledger may name any partition: no table is made of all below it
         values, code = np.unique(code, return_inverse=True)

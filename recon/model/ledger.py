@@ -25,6 +25,10 @@ RELEASES = -1  # `recon quarantine release`: offsets are ()
 REPAIRS = -2  # `recon repair apply` read missing offsets again: offsets are those
 REMOVALS = -3  # `recon repair apply` removed doubled rows: offsets are those whose rows were doubled
 
+# Codes of topic partitions below it are places in a table. An edited ledger may name any partition: no table is made of
+# all below that.
+DENSE = 2**22
+
 
 class CountedRows(NamedTuple):
     """Rows, and the fingerprint of their source offsets (recon.model.fingerprint); None where it is unknown."""
@@ -237,6 +241,15 @@ def sortable(code: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | npt.NDArray
     """Codes of topic partitions in sixteen bits, if they fit: NumPy sorts these by radix, in linear time."""
     fit = len(code) and int(code.min()) >= 0 and int(code.max()) < 2**16
     return code.astype(np.uint16) if fit else code
+
+
+def firsts(code: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each distinct code of topic partitions stands first, by code."""
+    if int(code.min()) < 0 or int(code.max()) >= DENSE:
+        return np.unique(code, return_index=True)[1]
+    places = np.full(int(code.max()) + 1, -1)
+    places[code[::-1]] = np.arange(len(code))[::-1]  # of the places of one code the last that is written stays
+    return places[places >= 0]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from typing_extensions import override
@@ -131,7 +131,7 @@ class DeltalakeStore(Store):
                     schema_mode=None if set(rows.column_names) <= set(stored) else "merge",
                     commit_properties=CommitProperties(app_transactions=txn),
                     post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean),
-                    writer_properties=_written_as(),
+                    writer_properties=_written_as("SNAPPY"),
                 )
         except CommitFailedError as error:
             self._handle = None
@@ -299,7 +299,7 @@ class DeltalakeStore(Store):
         try:
             with merging.claimed(table, f"the {self.kind} table {self._uri}"):
                 table.update_incremental()
-                return table.optimize.compact(writer_properties=_written_as())
+                return table.optimize.compact(writer_properties=_written_as("ZSTD"))
         except LedgerError:
             self._handle = None
             raise
@@ -339,8 +339,9 @@ def _columns(table: DeltaTable) -> Sequence[str]:
     return [field.name for field in table.schema().fields]
 
 
-def _written_as() -> WriterProperties:
+def _written_as(compression: Literal["SNAPPY", "ZSTD"]) -> WriterProperties:
     from deltalake import WriterProperties
 
-    # Compressed as by default: delta-rs does not compress where it is given properties that do not say so.
-    return WriterProperties(compression="SNAPPY", max_row_group_size=files.ROW_GROUP)
+    # Compressed as by default, which is not so where delta-rs is given properties that do not say so: SNAPPY what is
+    # appended, ZSTD what is merged, where a day's ranges take two thirds of the space and are read as fast.
+    return WriterProperties(compression=compression, max_row_group_size=files.ROW_GROUP)

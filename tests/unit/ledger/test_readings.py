@@ -105,6 +105,18 @@ def test_row_groups_of_a_large_file_are_looked_at_by_their_bounds(tmp_path: Path
     assert list(middle.ranges.of(middle.anchors)) == sorted(made[files.ROW_GROUP - 1].offsets, key=columns.sort_key)
 
 
+def test_merged_files_are_compressed_by_zstd(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(3):
+        ledger.append(entry(n, at=AT))
+    ledger.compact()
+    (merged,) = (tmp_path / "_recon/ledger").rglob("*.zstd.parquet")
+    import pyarrow.parquet as pq
+
+    assert pq.ParquetFile(merged).metadata.row_group(0).column(0).compression == "ZSTD"
+    assert [one.batch_id for one in ledger.entries("orders", "orders")] == [0, 1, 2]
+
+
 def test_a_file_that_is_cut_off_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a network file system; a file that is mapped into memory would end the process here."""
     ledger = open_ledger(project(tmp_path))
