@@ -92,22 +92,20 @@ def past_audits(
 
 
 def _rows(ledger: Ledger, days: Sequence[date], begin: datetime, until: datetime) -> tuple[list[Row], date | None]:
-    """The results of these days, and the first that was read where earlier ones are too many; the newest first."""
-    rows: list[Row] = []
-    read_from = None
-    if not ledger.results.quick:  # each read is a Spark job
-        return [*arrow.rows(ledger.results.read(Filter(from_=begin, to=until + timedelta(microseconds=1))))], None
-    left, at_once = sorted(days, reverse=True), 1
-    while left:
-        if len(rows) >= MAX_ROWS:
-            return rows, read_from
-        these, left = left[:at_once], left[at_once:]
-        read = arrow.rows(ledger.results.read(Filter(dates=tuple(these), from_=begin)))
-        rows += [row for row in read if row["generated_at"] <= until]
-        read_from = these[-1]
-        # As many days as were read so far, as long as that may not be too many rows.
-        at_once = at_once * 2 if len(rows) * 2 < MAX_ROWS else 1
-    return rows, None
+    """The results of these days, and the first that was read where earlier ones are too many."""
+    store = ledger.results
+    if not store.quick:  # each read is a Spark job
+        return [*arrow.rows(store.read(Filter(from_=begin, to=until + timedelta(microseconds=1))))], None
+    counts, chosen, expected = store.rows_by_day(), list[date](), 0
+    for day in sorted(days, reverse=True):
+        if expected >= MAX_ROWS:
+            break
+        chosen.append(day)
+        expected += counts.get(day, MAX_ROWS)
+    if not chosen:
+        return [], None
+    rows = arrow.rows(store.read(Filter(dates=tuple(chosen), from_=begin)))
+    return [row for row in rows if row["generated_at"] <= until], chosen[-1] if len(chosen) < len(days) else None
 
 
 @dataclass

@@ -53,6 +53,7 @@ class AuditSession:
         self._project, self._no_spark, self._tidies, self._spark_log = project, no_spark, tidies, spark_log
         self.running: SparkSession | None = spark
         self._refused: ConfigError | None = None
+        self._unstarted: Unavailable | None = None
         self._ledger: Ledger | None = None
         self._progress: Store | None = None
         self._erasures: Store | None = None
@@ -150,6 +151,8 @@ class AuditSession:
     def _started(self) -> SparkSession | Unavailable:
         if self._refused is not None:
             return Unavailable("rows", str(self._refused))
+        if self._unstarted is not None:  # what failed once is not tried again for each table
+            return self._unstarted
         if self.running is None:
             try:
                 self.running = session(self._project, log=self._spark_log)
@@ -158,7 +161,10 @@ class AuditSession:
                 return Unavailable("rows", str(error))
             except Exception as error:  # the JVM fails in many ways; each is one reason
                 printed = "" if self._spark_log is None else f"; what it printed is in {self._spark_log}"
-                return Unavailable("rows", f"no Spark session could be started: {spark_error(error)}{printed}")
+                self._unstarted = Unavailable(
+                    "rows", f"no Spark session could be started: {spark_error(error)}{printed}"
+                )
+                return self._unstarted
         return self.running
 
 

@@ -281,6 +281,10 @@ class Store(ABC):
     def dates(self) -> list[date]:
         """The days that have rows, ascending."""
 
+    def rows_by_day(self) -> Mapping[date, int]:
+        """How many rows each day has, as the log says without a Spark job; without days of which it does not say it."""
+        return {}
+
     @abstractmethod
     def operations(self, after: int | None = None) -> list[tuple[int, str]]:
         """(version, operation) of the table's own history after a version, as far as it is kept, ascending."""

@@ -253,6 +253,21 @@ class DeltalakeStore(Store):
         return sorted({date.fromisoformat(str(part["date"])) for part in table.partitions()})
 
     @override
+    def rows_by_day(self) -> Mapping[date, int]:
+        table = self._table()
+        if table is None:
+            return {}
+        counts: dict[date, int] = {}
+        unknown: set[date] = set()
+        for path, rows in arrow.tuples(self._add_actions(table), "path", "num_records"):
+            day = files.day_of(f"/{path}")
+            if rows is None:
+                unknown.add(day)
+            else:
+                counts[day] = counts.get(day, 0) + rows
+        return {day: count for day, count in counts.items() if day not in unknown}
+
+    @override
     def operations(self, after: int | None = None) -> list[tuple[int, str]]:
         table = self._table()
         if table is None:

@@ -189,6 +189,13 @@ def test_too_many_results_leave_the_oldest_days_out(tmp_path, monkeypatch):
     assert (found.audits, found.read_from) == (2, day(-1))
 
 
+def test_quiet_days_before_full_ones_do_not_let_too_many_results_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ROWS", 6 * len(CHECKS))
+    full = [audit(f"{n}-{part}", -n + part / 24) for n in (4, 5, 6) for part in range(4)]
+    found = stored(tmp_path, *(audit(f"{n}", -n) for n in range(4)), *full)
+    assert (found.audits, found.read_from) == (8, day(-4))
+
+
 def test_a_longer_time_is_shown_where_it_is_asked_for_up_to_a_calendar(tmp_path):
     stored(tmp_path, audit("old", -60, GAP), audit("new", 0))
     longer = read(project(tmp_path), AT, since=AT - 70 * DAY)

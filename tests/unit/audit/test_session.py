@@ -47,6 +47,23 @@ def test_files_that_cannot_be_merged_are_read_as_they_are(folder: Path, monkeypa
     assert ledger.store.small_files() == 4 and len(ledger.entries()) == 4
 
 
+def test_a_spark_that_cannot_be_started_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks of each table ask for it, and so does what stores the results in a ledger that Spark keeps."""
+    starts = []
+
+    def broken(*_: Any, **__: Any) -> None:
+        starts.append(1)
+        raise RuntimeError("Java gateway process exited before sending its port number")
+
+    monkeypatch.setattr("recon.audit.session.session", broken)
+    of_audit = AuditSession(project(tmp_path, location="_recon", writer="spark"), False, None)
+    assert of_audit.for_rows() == of_audit.for_rows()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="the ledger is kept by Spark: no Spark session could be started"):
+            of_audit.ledger()
+    assert len(starts) == 1
+
+
 @pytest.mark.parametrize(
     ("tests", "writer"), [({"columns": [{"name": "id", "data_tests": ["not_null"]}]}, "deltalake"), ({}, "spark")]
 )
