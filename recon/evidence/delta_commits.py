@@ -15,9 +15,11 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import orjson
+
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, ReconStamp, parse_stamp
-from recon.model.wire.values import mapping, optional, text, whole
+from recon.model.wire.values import loads, mapping, optional, text, whole
 from recon.storage import Storage, read_file
 
 # PROTOCOL.md, "Actions": what else stands in a line is damage, or changes the table in a way that is not known here.
@@ -166,6 +168,8 @@ def parse_commit(
             made_by=made_by(info) if stamp is None else {},
             wrote=_streamed(info, txn) if stamp is None else None,
         )
+    except RecursionError:
+        raise _broken(log, name, "an action is nested too deep") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
     return commit, configuration
@@ -259,9 +263,7 @@ def num_records(stats: str | None) -> int | None:
     first = _NUM_RECORDS.match(stats)
     if first:
         return whole(int(first[1]))
-    from pydantic_core import from_json
-
-    rows = from_json(stats).get("numRecords")
+    rows = mapping(loads(stats, nan=True)).get("numRecords")
     return None if rows is None else whole(rows, 0)
 
 
@@ -271,14 +273,12 @@ def actions(log: Storage, name: str, raw: bytes) -> Iterator[Mapping[str, Any]]:
     Raises:
         EvidenceError: the file is empty, torn or no JSON; the message names it.
     """
-    from pydantic_core import from_json
-
     if not raw.strip():
         raise _broken(log, name, "it is empty")
     for line in raw.split(b"\n"):
         if line and not line.isspace():
             try:
-                action = from_json(line, cache_strings="keys")
+                action = orjson.loads(line)
             except ValueError:
                 action = None
             yield action if isinstance(action, dict) else action_of(log, name, line)
@@ -286,10 +286,8 @@ def actions(log: Storage, name: str, raw: bytes) -> Iterator[Mapping[str, Any]]:
 
 def action_of(log: Storage, name: str, line: bytes) -> Mapping[str, Any]:
     """One line of a file of the log; raises EvidenceError where it is not a JSON object."""
-    from pydantic_core import from_json
-
     try:
-        action = from_json(line, cache_strings="keys")
+        action = orjson.loads(line)
     except ValueError as error:
         raise _broken(log, name, f"{line[:80].decode(errors='replace')!r} is not JSON ({error})") from None
     if not isinstance(action, dict):

@@ -22,6 +22,7 @@ from recon.lazy import pa, pc
 from recon.model import DataFile, LiveFiles, Unavailable
 from recon.model.offsets import Span
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model.wire.values import loads, mapping
 from recon.storage import Storage
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-fA-F-]{36}))?\.(parquet|json)")
@@ -222,10 +223,8 @@ def _missing(storage: Storage, paths: Iterable[str]) -> Iterator[str]:
 
 def _described(path: str, live: _Live) -> DataFile:
     """A file with what its statistics say of recon's columns; under column mapping these have other names there."""
-    from pydantic_core import from_json
-
     try:
-        stats = from_json(live.text) if live.text else {}
+        stats = mapping(loads(live.text, nan=True)) if live.text else {}
         low, high = (stats.get(name) or {} for name in ("minValues", "maxValues"))
         batches, topics, partitions, offsets = (
             None if None in (low.get(column), high.get(column)) else (low[column], high[column])

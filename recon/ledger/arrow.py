@@ -110,7 +110,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
         bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int32, len(texts) + 1)
         return pa.Array.from_buffers(kind, len(cells), [there, pa.py_buffer(bounds), pa.py_buffer(b"".join(texts))])
     if pa.types.is_timestamp(kind):
-        cells = [None if at is None else _micros(at) for at in cells]
+        cells = [None if at is None else microseconds(at) for at in cells]
     elif pa.types.is_date(kind):
         cells = [None if day is None else (day - _EPOCH.date()).days for day in cells]
     width = f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}"
@@ -118,6 +118,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(cells), [there, pa.py_buffer(numeric)])
 
 
-def _micros(at: datetime) -> int:
+def microseconds(at: datetime) -> int:
+    """An instant as Arrow and Parquet keep it: microseconds since 1970."""
     since = at - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

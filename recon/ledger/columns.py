@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from recon.errors import LedgerError
 from recon.lazy import np, pa, pc
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 HEAD_COLUMNS = tuple(f.name for f in fields(EntryHead))
-_FEW = 500  # numbers that Python joins faster than Arrow
 
 
 # One row per sink write.
@@ -195,7 +196,7 @@ def texts(table: RangeTable, count: int) -> list[str]:
         changes = (np.diff(table.entry) != 0) | (np.diff(table.topic) != 0)
         starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
         bounds = np.append(starts, len(table))
-        columns = _joined_columns(table, bounds)
+        columns = _listed_columns(table, bounds)
         named = [
             f"[{source},{json.dumps(topic, ensure_ascii=False)},{json.dumps(topic_id)},"
             for source, topic, topic_id in table.topics
@@ -203,43 +204,37 @@ def texts(table: RangeTable, count: int) -> list[str]:
         of_entry, of_topic = table.entry[starts].tolist(), table.topic[starts].tolist()
         if of_entry == list(range(count)):  # each entry read one topic, as most do: no part is copied again
             whole = zip(of_topic, *columns, strict=True)
-            return [f"[{named[topic]}[{partitions}],[{begin}],[{end}]]]" for topic, partitions, begin, end in whole]
+            return [f"[{named[topic]}{partitions},{begin},{end}]]" for topic, partitions, begin, end in whole]
         for entry, topic, partitions, begin, end in zip(of_entry, of_topic, *columns, strict=True):
-            parts[entry].append(f"{named[topic]}[{partitions}],[{begin}],[{end}]]")
+            parts[entry].append(f"{named[topic]}{partitions},{begin},{end}]")
     return [f"[{','.join(groups)}]" for groups in parts]
 
 
-def _joined_columns(table: RangeTable, bounds: npt.NDArray[np.int64]) -> tuple[list[str], list[str], list[str]]:
-    """Partitions, starts and ends of each group as text, numbers joined by commas.
+def _listed_columns(table: RangeTable, bounds: npt.NDArray[np.int64]) -> tuple[list[str], list[str], list[str]]:
+    """Partitions, starts and ends of each group, as JSON lists.
 
     A micro-batch mostly has the partitions of the one before it and starts where that one ended: such text is made
     once.
     """
     widths = np.diff(bounds)
     if (widths != widths[0]).any():
-        partitions, begins, ends = (_joined(values, bounds) for values in (table.partition, table.start, table.end))
+        partitions, begins, ends = (
+            _listed(values[begin:end] for begin, end in pairwise(bounds.tolist()))
+            for values in (table.partition, table.start, table.end)
+        )
         return partitions, begins, ends
     partition, start, end = (values.reshape(-1, widths[0]) for values in (table.partition, table.start, table.end))
     other = np.append(True, (partition[1:] != partition[:-1]).any(axis=1))
     jumps = np.append(True, (start[1:] != end[:-1]).any(axis=1))
-    distinct, ends, begun = _joined_rows(partition[other]), _joined_rows(end), iter(_joined_rows(start[jumps]))
+    distinct, ends, begun = _listed(partition[other]), _listed(end), iter(_listed(start[jumps]))
     partitions = [distinct[place] for place in (np.cumsum(other) - 1).tolist()]
     begins = [next(begun) if jump else ends[group - 1] for group, jump in enumerate(jumps.tolist())]
     return partitions, begins, ends
 
 
-def _joined_rows(rows: npt.NDArray[np.int64]) -> list[str]:
-    return _joined(rows.ravel(), np.arange(len(rows) + 1) * rows.shape[1])
-
-
-def _joined(values: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
-    if len(values) < _FEW:  # Arrow takes longer to begin
-        texts = list(map(str, values.tolist()))
-        return [",".join(texts[begin:end]) for begin, end in pairwise(bounds.tolist())]
-    strings = pc.cast(arrow.array(values), pa.string())
-    lists = pa.ListArray.from_arrays(arrow.array(bounds.astype(np.int32)), strings)
-    joined: list[str] = pc.binary_join(lists, arrow.scalar(",")).to_pylist()
-    return joined
+def _listed(rows: Iterable[npt.NDArray[np.int64]]) -> list[str]:
+    """Each row of numbers as a JSON list; orjson takes a quarter of the time that Arrow's cast and join take."""
+    return [orjson.dumps(row, np.ndarray.tolist, orjson.OPT_SERIALIZE_NUMPY).decode() for row in rows]
 
 
 def to_slice(

@@ -7,10 +7,10 @@ Files are not mapped into memory: where one is cut off while it is read, the sys
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from datetime import date
+from datetime import date, datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -24,6 +24,9 @@ _STEP = 64  # entries decoded at a time where few of a file are wanted
 ROW_GROUP = 2_048
 _DECODERS = 2  # row groups of one file decoded at the same time
 _IN_RANGES = "offsets.list.element."
+
+# A column, and its least and most value; None where there is no such bound.
+Bound = tuple[str, str | int | datetime | None, str | int | datetime | None]
 
 
 class Place(NamedTuple):
@@ -62,6 +65,7 @@ def read(
     filtered_by: Sequence[str],
     wanted: Callable[[pa.Table], pa.ChunkedArray | None],
     added: Collection[str] = (),
+    bounds: Sequence[Bound] = (),
 ) -> pa.Table:
     """The wanted rows of one data file, in the file's order.
 
@@ -72,6 +76,7 @@ def read(
         filtered_by: the columns that `wanted` needs.
         wanted: makes the mask of rows, None for all, from the flat columns.
         added: columns that a file of an earlier version may lack: NULL there.
+        bounds: of the wanted rows; row groups that have none within them are not decoded.
 
     Raises:
         OSError: the file is missing or torn.
@@ -83,14 +88,18 @@ def read(
         stored = [n for n in stored if n in types or n not in added]
         if any(types.get(n) != schema.field(n).type for n in stored):
             raise Unfamiliar(path)
-        few = file.metadata.num_rows <= _STEP
-        rows = file.read(columns=stored if few else [n for n in stored if n != NESTED], use_threads=not few)
+        groups = row_groups(file, bounds)
+        if not groups:
+            return arrow.empty(pa.schema([schema.field(n) for n in names]))
+        few = len(groups) == 1 and file.metadata.row_group(groups[0]).num_rows <= _STEP
+        flat = stored if few else [n for n in stored if n != NESTED]
+        rows = file.read_row_groups(groups, columns=flat, use_threads=not few)
         mask = wanted(rows)
         if mask is not None:
             mask = mask.combine_chunks()
             rows = rows.filter(mask)
         if NESTED in stored and not few:
-            rows = rows.append_column(NESTED, _ranges(path, file, mask, rows.num_rows))
+            rows = rows.append_column(NESTED, _ranges(path, file, groups, mask, rows.num_rows))
     if "date" in names:
         rows = rows.append_column("date", arrow.column([day_of(path)] * rows.num_rows, pa.date32()))
     return arrow.with_nulls(rows, pa.schema([schema.field(n) for n in names]))
@@ -106,11 +115,38 @@ def _opened(path: str, coded: Sequence[str], known: pa.parquet.FileMetaData | No
         raise Unfamiliar(path) from error
 
 
-def _ranges(path: str, file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:
+def row_groups(file: pa.parquet.ParquetFile, bounds: Iterable[Bound]) -> list[int]:
+    """The row groups that may have a row within the bounds, by those that the file's footer gives of its columns."""
+    at = {file.schema.column(n).path: n for n in range(len(file.schema.names))}
+    known = [(at[name], _stored(least), _stored(most)) for name, least, most in bounds if name in at]
+    of_group = file.metadata.row_group
+    return [n for n in range(file.metadata.num_row_groups) if _may_hold(of_group(n), known)]
+
+
+def _may_hold(group: Any, bounds: Sequence[tuple[int, Any, Any]]) -> bool:
+    for column, least, most in bounds:
+        found = group.column(column).statistics
+        if found is None or not found.has_min_max:
+            continue
+        if (most is not None and found.min_raw > most) or (least is not None and found.max_raw < least):
+            return False
+    return True
+
+
+def _stored(value: str | int | datetime | None) -> bytes | int | None:
+    """A bound as Parquet stores it: pyarrow's own conversion of an instant imports pandas."""
+    if isinstance(value, datetime):
+        return arrow.microseconds(value)
+    return value.encode() if isinstance(value, str) else value
+
+
+def _ranges(
+    path: str, file: pa.parquet.ParquetFile, groups: Sequence[int], mask: pa.Array | None, count: int
+) -> pa.ChunkedArray:
     """The ranges of the rows under the mask; row groups without one are left, and none is decoded behind the last."""
-    kind, groups = file.schema_arrow.field(NESTED).type, range(file.metadata.num_row_groups)
+    kind = file.schema_arrow.field(NESTED).type
     if mask is None or count * 2 > len(mask):
-        column = pa.chunked_array(_all_ranges(path, file, len(groups)), type=kind)
+        column = pa.chunked_array(_all_ranges(path, file, groups), type=kind)
         return column if mask is None else column.filter(mask)
     parts, begin, left = [], 0, count
     for group in groups:
@@ -129,8 +165,8 @@ def _ranges(path: str, file: pa.parquet.ParquetFile, mask: pa.Array | None, coun
     return pa.chunked_array(parts, type=kind)
 
 
-def _all_ranges(path: str, file: pa.parquet.ParquetFile, groups: int) -> list[pa.Array]:
-    """The ranges of a file's row groups, in order.
+def _all_ranges(path: str, file: pa.parquet.ParquetFile, groups: Sequence[int]) -> list[pa.Array]:
+    """The ranges of some row groups of a file, in order.
 
     One row group after the other: Arrow reads no texts inside of lists as dictionaries from several at once. It decodes
     a column in one thread, so that several of a day's row groups are decoded at the same time, each thread by a reader
@@ -139,13 +175,12 @@ def _all_ranges(path: str, file: pa.parquet.ParquetFile, groups: int) -> list[pa
 
     def decoded(first: int) -> list[Sequence[pa.Array]]:
         with nullcontext(file) if first == 0 else _opened(path, _NAMES, file.metadata) as mine:
-            of_groups = range(first, groups, _DECODERS)
-            return [mine.read_row_group(group, columns=[NESTED])[NESTED].chunks for group in of_groups]
+            return [mine.read_row_group(group, columns=[NESTED])[NESTED].chunks for group in groups[first::_DECODERS]]
 
-    with ThreadPoolExecutor(_DECODERS) if groups > 1 else nullcontext() as pool:
-        firsts = range(min(groups, _DECODERS))
+    with ThreadPoolExecutor(_DECODERS) if len(groups) > 1 else nullcontext() as pool:
+        firsts = range(min(len(groups), _DECODERS))
         shares = list(map(decoded, firsts) if pool is None else pool.map(decoded, firsts))
-    return [chunk for group in range(groups) for chunk in shares[group % _DECODERS][group // _DECODERS]]
+    return [chunk for place in range(len(groups)) for chunk in shares[place % _DECODERS][place // _DECODERS]]
 
 
 def _true(mask: pa.Array) -> int:
@@ -164,25 +199,13 @@ def sequences(path: str, equals: Sequence[tuple[str, str]], place: Place) -> lis
     with _opened(path, _NAMES) as file:
         names = [*(name for name, _ in equals), "sequence"]
         names += [_IN_RANGES + name for name in ("topic", "partition", "start_offset", "end_offset")]
-        at = {file.schema.column(n).path: n for n in range(len(file.schema.names))}
-        bounds = [(at[name], least, most) for name, least, most in _bounds(equals, place) if name in at]
-        of_group = file.metadata.row_group
-        groups = [n for n in range(file.metadata.num_row_groups) if _may_hold(of_group(n), bounds)]
+        groups = row_groups(file, _bounds(equals, place))
         return [n for one in groups for n in holding(file.read_row_group(one, columns=names), equals, place)]
 
 
-def _may_hold(group: Any, bounds: Sequence[tuple[int, Any, Any]]) -> bool:
-    """Whether a row group may have such an entry, by the bounds that Parquet keeps of its columns."""
-    for column, least, most in bounds:
-        found = group.column(column).statistics
-        if found is not None and found.has_min_max and not (found.min <= most and found.max >= least):
-            return False
-    return True
-
-
-def _bounds(equals: Sequence[tuple[str, str]], place: Place) -> Iterator[tuple[str, Any, Any]]:
+def _bounds(equals: Sequence[tuple[str, str]], place: Place) -> Iterator[Bound]:
     yield f"{_IN_RANGES}start_offset", 0, place.offset
-    yield f"{_IN_RANGES}end_offset", place.offset + 1, float("inf")
+    yield f"{_IN_RANGES}end_offset", place.offset + 1, None
     yield f"{_IN_RANGES}partition", place.partition, place.partition
     yield from ((name, text, text) for name, text in equals)
 

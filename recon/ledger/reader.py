@@ -177,12 +177,10 @@ class ChainReader:
         if not recent.num_rows:
             return arrow.empty(self.store.schema)
         furthest = _furthest(recent)
-        places = list(arrow.tuples(recent, SEQUENCE, "committed_at"))
-        chosen = {places[place] for place in (*furthest.values(), -1)}
+        chosen = _places(recent, [*furthest.values(), recent.num_rows - 1])
         if max(furthest) > 0:
             whole = in_order(self.store.read(where, _KEYS))
-            places = list(arrow.tuples(whole, SEQUENCE, "committed_at"))
-            chosen |= {places[place] for epoch, place in _furthest(whole).items() if epoch not in furthest}
+            chosen |= _places(whole, [place for epoch, place in _furthest(whole).items() if epoch not in furthest])
         # Ranges are read for these few alone.
         return in_order(pa.concat_tables([self._entry(sequence, time, read) for sequence, time in sorted(chosen)]))
 
@@ -233,8 +231,15 @@ def _sequences(parts: Sequence[pa.Table]) -> npt.NDArray[np.int64]:
 
 def _furthest(table: pa.Table) -> dict[int, int]:
     """The place of the highest batch_id of each epoch, the newest of equals."""
-    furthest: dict[int, tuple[int, int]] = {}
-    for place, (epoch, batch_id) in enumerate(arrow.tuples(table, "epoch", "batch_id")):
-        if epoch not in furthest or batch_id >= furthest[epoch][0]:
-            furthest[epoch] = (batch_id, place)
-    return {epoch: place for epoch, (_, place) in furthest.items()}
+    if not table.num_rows:
+        return {}
+    epochs, batch_ids = arrow.numbers(table["epoch"]), arrow.numbers(table["batch_id"])
+    # Sorted by epoch and batch_id, equals in order: the last one of each epoch.
+    order = np.lexsort((batch_ids, epochs))
+    last = np.append(np.flatnonzero(np.diff(epochs[order])), len(order) - 1)
+    return dict(zip(epochs[order[last]].tolist(), order[last].tolist(), strict=True))
+
+
+def _places(table: pa.Table, places: Sequence[int]) -> set[tuple[int, datetime]]:
+    """(sequence, committed_at) of some entries."""
+    return set(arrow.tuples(table.take(arrow.array(np.array(places, np.int64))), SEQUENCE, "committed_at"))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from recon.model.ledger import CountedRows, LedgerSlice
@@ -235,12 +236,12 @@ class DeltaCommit:
     left_nothing: bool | None = None
     by_catalog: bool | None = None
 
-    @property
+    @cached_property
     def is_merge(self) -> bool:
         """Whether the commit is a MERGE, which also writes rows that it only copied."""
         return self.operation.upper().startswith("MERGE")
 
-    @property
+    @cached_property
     def is_restore(self) -> bool:
         """Whether the commit put an older version in place of the newest."""
         return self.operation.upper().startswith("RESTORE")
@@ -258,7 +259,7 @@ class DeltaCommit:
             return False
         return self.rows_added is None or self.rows_removed is None or self.rows_added > self.rows_removed
 
-    @property
+    @cached_property
     def rows_taken(self) -> int | None:
         """The rows that recon's write added or changed; None where neither statistics nor metrics have the count."""
         if self.stamp is not None and self.stamp.taken is not None:

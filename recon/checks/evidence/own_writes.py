@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from recon.checks.evidence.findings import Findings
-from recon.checks.evidence.table_history import is_restore, judged_since, removes_rows
+from recon.checks.evidence.table_history import alive, is_restore, judged_since, removes_rows
 from recon.model import (
     Code,
     DeltaCommit,
@@ -23,7 +24,7 @@ from recon.model import (
 )
 from recon.model.ledger import named
 
-_OWN = "own_commits"  # in `DeltaWitness.derived`
+_OWN, _AGAIN = "own_commits", "committed_again"  # in `DeltaWitness.derived`
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
 
 
@@ -36,6 +37,22 @@ def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[
         log.derived[known] = own
     own_of_sink: Sequence[tuple[DeltaCommit, ReconStamp]] = log.derived[known]
     return own_of_sink
+
+
+def committed_again(log: DeltaWitness, pipeline: str, sink: str | None) -> Mapping[tuple[int, int], Sequence[int]]:
+    """The versions of each (epoch, batch_id) that several commits of the log are of, each with rows that stand.
+
+    They are looked for once for all checks that see this log.
+    """
+    known = (_AGAIN, pipeline, sink)
+    if known not in log.derived:
+        still, versions = alive(log), defaultdict[tuple[int, int], list[int]](list)
+        for commit, stamp in own_commits(log, pipeline, sink):
+            if commit.data_change and commit.rows_taken != 0 and commit.version in still:
+                versions[stamp.epoch, stamp.batch_id].append(commit.version)
+        log.derived[known] = {number: several for number, several in versions.items() if len(several) > 1}
+    again: Mapping[tuple[int, int], Sequence[int]] = log.derived[known]
+    return again
 
 
 def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:

@@ -14,6 +14,7 @@ from recon.model.wire.values import loads, mapping, text
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
 _ALIVE = "alive"  # in `DeltaWitness.derived`
+_RESTORES = "restores"  # likewise
 _OTHERS = "others"  # in `LedgerSlice.derived`
 
 
@@ -62,6 +63,14 @@ def is_undone(delta: DeltaWitness, version: int) -> bool:
 def is_restore(commit: DeltaCommit) -> bool:
     """Whether the commit put an older version in place of the newest."""
     return commit.is_restore
+
+
+def restores(delta: DeltaWitness) -> Sequence[int]:
+    """The versions of the RESTOREs that still act; found once for all checks that see this log."""
+    if _RESTORES not in delta.derived:
+        delta.derived[_RESTORES] = [v for v, c in sorted(delta.commits.items()) if is_restore(c) and v in alive(delta)]
+    versions: Sequence[int] = delta.derived[_RESTORES]
+    return versions
 
 
 def restored_version(commit: DeltaCommit) -> int | None:

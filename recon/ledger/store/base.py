@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from recon.errors import LedgerError
 from recon.lazy import pa, pc
 from recon.ledger import arrow
-from recon.ledger.files import NESTED, Place, holding
+from recon.ledger.files import NESTED, Bound, Place, holding
 
 SCHEMA_VERSION = 1
 MANY_FILES = 100  # of one day
@@ -25,7 +25,6 @@ EPOCH = "epoch"
 
 # Delta's PROTOCOL.md, "Per-file Statistics": bounds of instants are cut off to milliseconds, the upper one too.
 _CUT_OFF = timedelta(milliseconds=1)
-_Bound = str | int | datetime | None
 
 
 class ChainMoved(Exception):
@@ -152,10 +151,7 @@ class Filter:
         `adds` has a row per file and the columns `min.NAME`, `max.NAME` and `null_count.NAME`, null where the log does
         not say.
         """
-        bounds: list[tuple[str, _Bound, _Bound]] = [(name, of, of) for name, of in self.equals]
-        bounds.append((SEQUENCE, None if self.above is None else self.above + 1, self.upto))
-        bounds.append((time_column, None if self.from_ is None else self.from_ - _CUT_OFF, self.to))
-        for name, lowest, highest in bounds:
+        for name, lowest, highest in self.bounds(time_column):
             if f"min.{name}" not in adds.column_names or f"max.{name}" not in adds.column_names:
                 continue
             if lowest is not None:
@@ -163,6 +159,14 @@ class Filter:
             if highest is not None:
                 adds = adds.filter(_true_or_unknown(pc.less_equal(adds[f"min.{name}"], arrow.scalar(highest))))
         return adds if self.not_zero is None else _but_zeros(adds, *self.not_zero)
+
+    def bounds(self, time_column: str) -> list[Bound]:
+        """The bounds of columns within which matching rows are."""
+        return [
+            *((name, of, of) for name, of in self.equals),
+            (SEQUENCE, None if self.above is None else self.above + 1, self.upto),
+            (time_column, None if self.from_ is None else self.from_ - _CUT_OFF, self.to),
+        ]
 
     def columns(self, time_column: str) -> list[str]:
         """The columns that `mask` needs."""

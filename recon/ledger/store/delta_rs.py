@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
+import orjson
 from typing_extensions import override
 
 from recon.errors import LedgerError, UnreachedLedgerError
@@ -191,11 +192,11 @@ class DeltalakeStore(Store):
 
     def _read_files(self, table: DeltaTable, which: Filter, target: pa.Schema) -> pa.Table:
         schema = files.schema_of(self.schema)
-        filtered_by = which.columns(self.time_column)
+        filtered_by, bounds = which.columns(self.time_column), which.bounds(self.time_column)
 
         def read(path: str) -> pa.Table:
             wanted = partial(which.mask, time_column=self.time_column)
-            return files.read(path, schema, target.names, filtered_by, wanted, self.added)
+            return files.read(path, schema, target.names, filtered_by, wanted, self.added, bounds)
 
         paths = self._paths(table, which)
         with ThreadPoolExecutor(_READERS) if len(paths) > 1 else nullcontext() as pool:
@@ -280,8 +281,6 @@ class DeltalakeStore(Store):
 
     def _local_operations(self, log: Path, last: int, after: int) -> list[tuple[int, str]]:
         """The same from the commit files: for a day of them delta-rs takes half a second."""
-        from pydantic_core import from_json
-
         operations = []
         for version in range(last, after, -1):
             try:
@@ -292,10 +291,10 @@ class DeltalakeStore(Store):
                 raise self._unreadable(error) from error
             lines = (line for line in raw.split(b"\n") if b'"commitInfo"' in line)
             try:
-                infos = [action["commitInfo"] for action in map(from_json, lines) if "commitInfo" in action]
-            except (ValueError, TypeError) as error:
+                infos = [action["commitInfo"] for action in map(orjson.loads, lines) if "commitInfo" in action]
+                operations.append((version, operation_of(infos[0] if infos else {})))
+            except (AttributeError, RecursionError, TypeError, ValueError) as error:
                 raise self._unreadable(error) from error
-            operations.append((version, operation_of(infos[0] if infos else {})))
         return operations[::-1]
 
     @override

@@ -290,6 +290,21 @@ def test_a_torn_commit_is_named(tmp_path: Path, content: bytes) -> None:
         delta_log.find_stamped(storage, "a", 1, after=0)
 
 
+@pytest.mark.parametrize("depth", [300, 940, 1015, 1020, 5000])
+@pytest.mark.parametrize("action", ['{"txn":{"appId":"a","version":%s}}', '{"commitInfo":{"operation":%s}}'])
+def test_an_action_that_is_nested_too_deep_is_named(tmp_path: Path, action: str, depth: int) -> None:
+    storage = hand_made(tmp_path, 0, METADATA, info())
+    (tmp_path / "_delta_log" / f"{1:020d}.json").write_text(action % ("[" * depth + "]" * depth))
+    with pytest.raises(EvidenceError, match="cannot be understood"):
+        delta_log.read(storage)
+
+
+def test_statistics_may_hold_numbers_that_are_none(tmp_path: Path) -> None:
+    stats = '{"minValues":{"amount":NaN},"maxValues":{"amount":Infinity},"numRecords":5}'
+    storage = hand_made(tmp_path, 0, METADATA, info(), {"add": {"path": "a", "dataChange": True, "stats": stats}})
+    assert delta_log.read(storage).commits[0].rows_added == 5
+
+
 def test_a_torn_mark_is_named(tmp_path: Path) -> None:
     storage = hand_made(tmp_path, 0, METADATA, info(userMetadata=dump_stamp(STAMP)[:60]))
     with raises(EvidenceError):

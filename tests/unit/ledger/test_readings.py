@@ -105,6 +105,52 @@ def test_row_groups_of_a_large_file_are_looked_at_by_their_bounds(tmp_path: Path
     assert list(middle.ranges.of(middle.anchors)) == sorted(made[files.ROW_GROUP - 1].offsets, key=columns.sort_key)
 
 
+def test_what_a_filter_reads_of_a_large_file_is_what_it_says(tmp_path: Path) -> None:
+    """Row groups are left by their bounds: never one with an entry that matches."""
+    rng = random.Random(11)
+    ledger, made = open_ledger(project(tmp_path)), []
+    for number in range(1, 2 * files.ROW_GROUP + 101):
+        at = AT + timedelta(seconds=number + rng.choice((0, 0, 0, -900)), microseconds=number)  # a clock that jumps
+        spans = (OffsetSpan("orders", "id-1", number % 3, number, number + 1),)
+        sink = rng.choice(("orders", "archive")) if number > files.ROW_GROUP else "orders"
+        made.append(link(entry(number, sequence=number, at=at, sink=sink, offsets=spans), ""))
+    ledger.store.append(columns.to_table(made))
+    for _ in range(80):
+        first, last = sorted(rng.choices(range(-10, len(made) + 10), k=2))
+        which = Filter(
+            (("sink", rng.choice(("archive", "orders", "none"))),) if rng.random() < 0.7 else (),
+            from_=rng.choice((None, AT + timedelta(seconds=first, microseconds=first))),
+            to=rng.choice((None, AT + timedelta(seconds=last, microseconds=last))),
+            above=rng.choice((None, first)),
+            upto=rng.choice((None, last)),
+        )
+        found = ledger.store.read(which)
+        numbers = [one.sequence for one in made if _meets(one, which)]
+        assert found["sequence"].to_pylist() == columns.ranges(found).start.tolist() == numbers, which
+    (path,) = tmp_path.rglob("*.parquet")
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for which, groups in (
+            (Filter(above=len(made) - 2), [2]),
+            (Filter(upto=files.ROW_GROUP), [0]),
+            (Filter(to=AT + timedelta(minutes=5)), [0]),
+            (Filter.of(sink="archive"), [1, 2]),
+            (Filter.of(sink="returns"), []),
+        ):
+            assert files.row_groups(file, which.bounds("committed_at")) == groups
+
+
+def _meets(one: LedgerEntry, which: Filter) -> bool:
+    return (
+        all(getattr(one, name) == text for name, text in which.equals)
+        and (which.from_ is None or one.committed_at >= which.from_)
+        and (which.to is None or one.committed_at < which.to)
+        and (which.above is None or one.sequence > which.above)
+        and (which.upto is None or one.sequence <= which.upto)
+    )
+
+
 def test_merged_files_are_compressed_by_zstd(tmp_path: Path) -> None:
     ledger = open_ledger(project(tmp_path))
     for n in range(3):

@@ -7,19 +7,18 @@ from dataclasses import replace
 
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.lost_writes import lost_of
-from recon.checks.evidence.own_writes import own_commits, rows_changed
+from recon.checks.evidence.own_writes import committed_again, rows_changed
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
 from recon.checks.evidence.table_history import (
-    alive,
     changes_rows,
     first_version,
-    is_restore,
     judged_since,
     others,
     removes_rows,
+    restores,
 )
 from recon.checks.evidence.table_rows import compared
 from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
@@ -65,13 +64,9 @@ def _committed_twice(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
     if log is None:
         return
-    still, since = alive(log), judged_since(ledger)
-    versions: dict[tuple[int, int], list[int]] = {}
-    for commit, stamp in own_commits(log, ledger.pipeline, ledger.sink):
-        if commit.rows_taken != 0 and commit.data_change and commit.version in still:
-            versions.setdefault((stamp.epoch, stamp.batch_id), []).append(commit.version)
-    for (_, batch_id), several in versions.items():
-        if len(several) > 1 and several[-1] > since:
+    since = judged_since(ledger)
+    for (_, batch_id), several in committed_again(log, ledger.pipeline, ledger.sink).items():
+        if several[-1] > since:
             yield f"micro-batch {batch_id} was committed as versions {some(several)}"
 
 
@@ -113,11 +108,11 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
     if log is None:
         return
-    still, first = alive(log), first_version(log, ledger)
+    first = first_version(log, ledger)
     # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
     removes = changes_rows if rewrites(witnesses) else removes_rows
     changing = {commit.version for commit in others(log, ledger) if commit.version > first and removes(commit)}
-    changing |= {v for v, commit in log.commits.items() if v > first and v in still and is_restore(commit)}
+    changing |= {version for version in restores(log) if version > first}
     if changing:
         yield f"version {some(sorted(changing))} of the sink changed rows"
     gone = log.files.gone if isinstance(log.files, LiveFiles) else ()
