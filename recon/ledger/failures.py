@@ -59,6 +59,7 @@ def append_failures(store: Store, run: RunResult, failing_rows: Mapping[str, Seq
             make_private_folder(folder)
         store.append_rows(rows)
         store.tidy()
+        store.vacuum()
 
 
 def stored_failures(store: Store, invocation_id: str | None = None) -> list[dict[str, Any]]:

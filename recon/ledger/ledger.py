@@ -354,14 +354,31 @@ class Ledger:
         return [*findings, *self.proofs.verify(pipeline, sink)]
 
     def tidy(self) -> None:
-        """Merge small files where a day has gathered many, so that reading it stays cheap."""
-        for store in (self.store, self.results, self.proofs.store):
+        """Merge small files where a day has gathered many, so that reading it stays cheap.
+
+        Once a day, the files that merges replaced are removed.
+        """
+        for store in self._tables:
             store.tidy()
+        self._vacuum()
 
     def compact(self) -> dict[str, Mapping[str, Any]]:
-        """Merge the small files of the tables; the metrics of each, by table."""
-        tables = (self.store, self.results, self.proofs.store)
-        return {store.kind: store.compact() for store in tables if store.exists()}
+        """Merge the small files of the tables, and remove old ones as `tidy` does; the metrics of merging, by table."""
+        tables = [store for store in self._tables if store.exists()]
+        metrics = {store.kind: store.compact() for store in tables}
+        self._vacuum()
+        return metrics
+
+    def _vacuum(self) -> None:
+        for store in self._tables:
+            try:
+                store.vacuum(appended_only=True)
+            except LedgerError as error:  # the tables can be read with them
+                log.info("the files that merges of the %s table replaced are not removed: %s", store.kind, error)
+
+    @property
+    def _tables(self) -> Sequence[Store]:
+        return (self.store, self.results, self.proofs.store)
 
 
 def _more(one: int | None, other: int | None) -> int | None:

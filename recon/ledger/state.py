@@ -76,4 +76,5 @@ def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Docum
     }
     store.append_rows([row])
     store.tidy()
+    store.vacuum()
     return set(mine)

@@ -97,6 +97,10 @@ class _View(Store):
         self._refuse()
 
     @override
+    def vacuum(self, *, appended_only: bool = False) -> None:
+        self._refuse()
+
+    @override
     def forget(self, upto: date) -> None:
         self._refuse()
 

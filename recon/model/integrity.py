@@ -33,6 +33,11 @@ def verify(ledger: LedgerSlice) -> list[Finding]:
     ]
 
 
+def is_lawful(operation: str) -> bool:
+    """Whether an operation on one of the ledger's tables appends, or leaves the rows as they are."""
+    return bool(_LAWFUL.fullmatch(operation.strip())) or operation.strip().upper() == "WRITE APPEND"
+
+
 def _finding(code: Code, message: str, head: EntryHead | None = None) -> dict[str, Any]:
     place = {} if head is None else {"batch_id": head.batch_id, "epoch": head.epoch}
     return {"code": code, "message": message, **place}
@@ -140,7 +145,7 @@ def verify_stamps(ledger: LedgerSlice, stamps: Sequence[ReconStamp]) -> list[Fin
 
 def _operations(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
     for version, operation in ledger.operations:
-        if not _LAWFUL.fullmatch(operation.strip()) and operation.strip().upper() != "WRITE APPEND":
+        if not is_lawful(operation):
             yield _finding(
                 Code.TAMPERED,
                 f"version {version} of the ledger's table was made by {operation}, where only appends are allowed: "

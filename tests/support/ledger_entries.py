@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,18 @@ def project(folder: Path, **ledger: Any) -> Project:
         pipelines=(Pipeline(name="orders", checkpoint="cp", sinks=(DeltaSink(name="orders", target="orders"),)),),
         project_dir=folder,
     )
+
+
+def data_files(table: Path) -> list[Path]:
+    """Every data file in the folder of one of the ledger's tables, live or not."""
+    return list(table.glob("date=*/*.parquet"))
+
+
+def merged_days_ago(table: Path, days: int) -> None:
+    """Lets the log of a table say so of every file that was removed from it."""
+    for commit in (table / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if "remove" in action:
+                action["remove"]["deletionTimestamp"] -= days * 86_400_000
+        commit.write_text("\n".join(map(json.dumps, actions)))

@@ -104,6 +104,10 @@ class MemoryStore(Store):
         return {}
 
     @override
+    def vacuum(self, *, appended_only: bool = False) -> None:
+        pass
+
+    @override
     def remove(self, predicate: str) -> None:
         raise NotImplementedError
 

@@ -313,6 +313,17 @@ class Store(ABC):
                 self.compact()
 
     @abstractmethod
+    def vacuum(self, *, appended_only: bool = False) -> None:
+        """Remove the files that merges replaced at least two days ago, at most once a day.
+
+        So are those with rows that somebody deleted. Of a table to which rows are `appended_only` they are evidence:
+        where its log has another operation, its files stay from then on.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+
+    @abstractmethod
     def forget(self, upto: date) -> None:
         """Remove whole days up to and including one, and the files that nothing refers to any more.
 

@@ -24,6 +24,7 @@ from recon.ledger.store import merging
 from recon.ledger.store.base import SEQUENCE, ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
 from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
+from recon.model.integrity import is_lawful
 from recon.storage import Storage, read_file
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
+# For readers that began before the merge; the log goes back as far.
+_REPLACED_KEPT_H = 48
 _STALE_S = 3600.0
 _READERS = 4  # data files decoded at the same time; Arrow needs no lock of Python's for it
 # What delta-rs says of a store that does not answer or refuses; of damaged files it says other things.
@@ -322,6 +325,20 @@ class DeltalakeStore(Store):
             raise self._unwritable(error) from error
 
     @override
+    def vacuum(self, *, appended_only: bool = False) -> None:
+        table = self._table()
+        try:
+            if table is None or not merging.claims_vacuum(table):
+                return
+            if appended_only and not all(is_lawful(operation) for _, operation in self.operations()):
+                merging.hold_vacuum(table)
+            else:
+                table.vacuum(_REPLACED_KEPT_H, dry_run=False, enforce_retention_duration=False)
+        except Exception as error:
+            self._handle = None
+            raise self._unwritable(error) from error
+
+    @override
     def forget(self, upto: date) -> None:
         table = self._table()
         if table is None:
@@ -329,7 +346,7 @@ class DeltalakeStore(Store):
         try:
             if any(day <= upto for day in self.dates()):
                 table.delete(f"date <= DATE '{upto}'")
-            # Files that compaction replaced: a week, delta-rs's own bound, so that no reader loses one.
+            # Files that compaction replaced, after a week: delta-rs's own bound.
             table.vacuum(dry_run=False)
         except Exception as error:
             raise self._unwritable(error) from error

@@ -173,6 +173,10 @@ class SparkStore(Store):
         return {"path": row["path"], "metrics": row["metrics"].asDict(recursive=True)}
 
     @override
+    def vacuum(self, *, appended_only: bool = False) -> None:
+        """Nothing: files that OPTIMIZE replaced are left to the catalog's own VACUUM."""
+
+    @override
     def forget(self, upto: date) -> None:
         """Removes whole days; their files are left to the catalog's own VACUUM."""
         if self._ready():

@@ -86,6 +86,8 @@ def chain_id(pipeline: str, sink: str) -> str:
 
 # Commits to one of the ledger's tables by which a process says that it merges small files; recon.ledger.store.merging.
 MERGE_APP_ID = "recon:merge"
+# The commit by which one says that it removes the files that merges replaced; its txn version is the Unix time, s.
+VACUUM_APP_ID = "recon:vacuum"
 
 
 def parse_chain_id(text: str) -> tuple[str, str]:

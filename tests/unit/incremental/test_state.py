@@ -32,7 +32,7 @@ from recon.ledger.state import STATE, keep, newest
 from recon.ledger.store import open_store
 from recon.model import DeltaCommit, DeltaWitness, ReconStamp
 from recon.model.offsets import Spans
-from tests.support.ledger_entries import project
+from tests.support.ledger_entries import data_files, merged_days_ago, project
 from tests.support.messages import raises
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -336,6 +336,21 @@ def test_the_newest_state_counts_and_two_audits_replace_each_other(tmp_path):
     rows = len(store.dates())
     keep(store, "orders", "orders", {}, {}, AT + timedelta(days=9))
     assert len(store.dates()) == rows  # nothing to keep
+
+
+def test_files_of_states_that_were_merged_are_removed_two_days_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
+    monkeypatch.setattr("recon.ledger.store.merging.VACUUM_EVERY_S", 0)
+    store, before = open_store(project(tmp_path), STATE), {}
+    for rows in range(4):
+        before, read = {"a": state(rows, rows).as_json()}, before
+        keep(store, "orders", "orders", read, before, AT + timedelta(minutes=rows))
+    folder = tmp_path / "_recon/state"
+    assert store.small_files() == 1 and len(data_files(folder)) == 5
+    merged_days_ago(folder, 3)
+    last = {"a": state(9, 9).as_json()}
+    keep(open_store(project(tmp_path), STATE), "orders", "orders", before, last, AT + timedelta(hours=1))
+    assert len(data_files(folder)) == 2 and newest(store, "orders", "orders") == last
 
 
 def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, monkeypatch):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas  # noqa: F401 - pyarrow imports it when first used
 import pyarrow as pa
@@ -25,7 +27,7 @@ from recon.model import RangeTable, offsets_text, parse_offsets
 from recon.model.integrity import verify
 from recon.model.ledger import RELEASES, REMOVALS
 from recon.model.offsets import OffsetSpan, Spans
-from tests.support.ledger_entries import AT, entry, project
+from tests.support.ledger_entries import AT, data_files, entry, merged_days_ago, project
 from tests.support.messages import raises
 
 
@@ -319,6 +321,80 @@ def test_a_process_that_died_while_it_merged(tmp_path: Path, monkeypatch: pytest
     assert ledger.entries() == written and ledger.verify() == []
 
 
+def test_files_that_were_merged_are_removed_two_days_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream of 10 s micro-batches they are 8,640 a day, and 86 merged ones but the last."""
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
+    ledger, folder = open_ledger(project(tmp_path)), tmp_path / "_recon/ledger"
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
+    ledger.tidy()  # merges, looks for old files, and finds none
+    assert len(data_files(folder)) == 5
+    merged_days_ago(folder, 3)
+    again = open_ledger(project(tmp_path))
+    written += [again.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4, 8)]
+    again.tidy()
+    assert len(data_files(folder)) == 10, "none are looked for twice a day"
+    monkeypatch.setattr("recon.ledger.store.merging.VACUUM_EVERY_S", 0)
+    again.tidy()
+    # The first four are gone. The first merged file and the four behind it were replaced a moment ago: a reader that
+    # began before may still open them.
+    assert len(data_files(folder)) == 6
+    assert open_ledger(project(tmp_path)).entries() == written and ledger.verify() == []
+    assert again.append(entry(8, at=AT + timedelta(minutes=1))).prev_hash == written[-1].entry_hash
+
+
+def test_one_of_two_processes_removes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(4):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    folder, location = tmp_path / "_recon/ledger", str(tmp_path / "_recon/ledger")
+    assert not merging.claims_vacuum(DeltaTable(location)), "nothing was merged yet"
+    ledger.store.compact()
+    one, other = DeltaTable(location), DeltaTable(location)
+    assert merging.claims_vacuum(one) and not merging.claims_vacuum(other)
+    assert not merging.claims_vacuum(DeltaTable(location)), "not again on this day"
+    merged_days_ago(folder, 3)
+    ledger.compact()
+    assert len(data_files(folder)) == 5
+    # A clock that was a day ahead, once, does not keep files for good.
+    ahead = time.time() + 2 * merging.VACUUM_EVERY_S
+    monkeypatch.setattr("recon.ledger.store.merging.time.time", lambda: ahead)
+    ledger.compact()
+    assert len(data_files(folder)) == 1
+    monkeypatch.undo()
+    assert merging.claims_vacuum(DeltaTable(location))
+
+
+def test_files_of_rows_that_somebody_deleted_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, folder = open_ledger(project(tmp_path)), tmp_path / "_recon/ledger"
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
+    ledger.compact()
+    monkeypatch.setattr("recon.ledger.store.merging.VACUUM_EVERY_S", 0)
+    before = DeltaTable(str(folder)).version()
+    DeltaTable(str(folder)).delete("batch_id = 2")
+    merged_days_ago(folder, 3)
+    for _ in range(2):
+        open_ledger(project(tmp_path)).tidy()
+    # As if the log had forgotten the DELETE meanwhile.
+    monkeypatch.setattr("recon.ledger.store.delta_rs.is_lawful", lambda _: True)
+    open_ledger(project(tmp_path)).compact()
+    assert len(data_files(folder)) == 6, "four small ones, the merged one, and what the DELETE made of it"
+    assert [one.code for one in ledger.verify()] == ["TAMPERED", "TAMPERED"]
+    DeltaTable(str(folder)).restore(before)
+    assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_old_files_that_cannot_be_removed_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(4):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError("permission denied")
+
+    monkeypatch.setattr(DeltaTable, "vacuum", refused)
+    assert ledger.compact()["ledger"]["numFilesRemoved"] == 4 and len(ledger.entries()) == 4
+
+
 def test_processes_that_append_and_merge_at_the_same_time(tmp_path: Path) -> None:
     stream = """
         import sys
@@ -326,7 +402,7 @@ def test_processes_that_append_and_merge_at_the_same_time(tmp_path: Path) -> Non
         from pathlib import Path
         from recon.ledger import ledger, open_ledger
         from recon.ledger.store import base
-        from tests.support.ledger_entries import AT, entry, project
+        from tests.support.ledger_entries import AT, data_files, entry, merged_days_ago, project
 
         ledger.MANY_FILES = base.MANY_FILES = 4
         mine = open_ledger(project(Path(sys.argv[1])))
