@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlparse
@@ -24,6 +27,7 @@ from recon.limits import S3_S, STORE_S, within
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 FILE_MODE = "RECON_FILE_MODE"
@@ -35,6 +39,9 @@ DBFS_MOUNT = Path("/dbfs")
 CATALOG = "catalog:"
 
 _PART = 65_536  # bytes of a local file read at once
+# Many small files in order: of each block the first few show whether reading one takes much longer than a thread costs.
+# On a disk it does not (10 µs where the system has the file in memory, else 0.1 ms); on a network file system it does.
+_BLOCK, _TRIED, _SLOW_S, _READERS = 1_024, 16, 0.0003, 16
 # Spark's s3a is s3 for pyarrow.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 # pyarrow's names for the options of an S3 store.
@@ -338,6 +345,25 @@ def arrow_filesystem(uri: str) -> FileSystem | None:
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     return SubTreeFileSystem(str(local.absolute()), LocalFileSystem())
+
+
+def read_ahead(read: Callable[[K], T], keys: Iterable[K], *, remote: bool) -> Iterator[T]:
+    """`read` of each key, in order; in threads, up to a thousand ahead, where that is slow or `remote`.
+
+    `read` is called from several threads then. What it raises, its place in the order raises.
+    """
+    left = iter(keys)
+    with ThreadPoolExecutor(_READERS) as pool:  # which starts no thread before it is needed
+        while block := list(islice(left, _BLOCK)):
+            tried = [] if remote else block[:_TRIED]
+            taken = []
+            for key in tried:
+                began = time.perf_counter()
+                value = read(key)
+                taken.append(time.perf_counter() - began)
+                yield value
+            slow = remote or sorted(taken)[len(taken) // 2] > _SLOW_S
+            yield from (pool.map if slow else map)(read, block[len(tried) :])
 
 
 def read_file(path: str) -> bytes:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -20,7 +18,7 @@ import orjson
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, ReconStamp, parse_stamp
 from recon.model.wire.values import loads, mapping, optional, text, whole
-from recon.storage import Storage, read_file
+from recon.storage import Storage, read_ahead, read_file
 
 # PROTOCOL.md, "Actions": what else stands in a line is damage, or changes the table in a way that is not known here.
 _KINDS = frozenset(
@@ -47,12 +45,10 @@ _NUM_RECORDS = re.compile(NUM_RECORDS)
 
 
 def contents(log: Storage, versions: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-    """The commit files in order; one cleaned up since the listing is left out. Remote stores read ahead."""
-    read_commit = reader(log)
+    """The commit files in order; one cleaned up since the listing is left out."""
     wanted = list(versions)
-    with ThreadPoolExecutor(max_workers=16) if log.local is None else nullcontext() as pool:
-        read_ahead = map(read_commit, wanted) if pool is None else pool.map(read_commit, wanted)
-        yield from ((version, raw) for version, raw in zip(wanted, read_ahead, strict=True) if raw is not None)
+    read = read_ahead(reader(log), wanted, remote=log.local is None)
+    yield from ((version, raw) for version, raw in zip(wanted, read, strict=True) if raw is not None)
 
 
 def reader(log: Storage) -> Callable[[int], bytes | None]:

@@ -25,7 +25,7 @@ from recon.ledger.store.base import SEQUENCE, ChainMoved, Contended, Filter, Led
 from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
 from recon.model.integrity import is_lawful
-from recon.storage import Storage, read_file
+from recon.storage import Storage, read_ahead, read_file
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
@@ -284,14 +284,20 @@ class DeltalakeStore(Store):
 
     def _local_operations(self, log: Path, last: int, after: int) -> list[tuple[int, str]]:
         """The same from the commit files: for a day of them delta-rs takes half a second."""
-        operations = []
-        for version in range(last, after, -1):
+
+        def read(version: int) -> bytes | None:
             try:
-                raw = read_file(f"{log}/{version:020d}.json")
+                return read_file(f"{log}/{version:020d}.json")
             except FileNotFoundError:
-                break  # cleaned up, like all before it
+                return None
             except OSError as error:
                 raise self._unreadable(error) from error
+
+        operations: list[tuple[int, str]] = []
+        versions = range(last, after, -1)
+        for version, raw in zip(versions, read_ahead(read, versions, remote=False), strict=True):
+            if raw is None:
+                break  # cleaned up, like all before it
             lines = (line for line in raw.split(b"\n") if b'"commitInfo"' in line)
             try:
                 infos = [action["commitInfo"] for action in map(orjson.loads, lines) if "commitInfo" in action]
