@@ -90,6 +90,8 @@ def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         # Delta replays its log with 50 tasks by default, which takes seconds for each commit on a small machine.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Delta's VACUUM lists a table's folders with 10,000 tasks by default.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
