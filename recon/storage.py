@@ -350,7 +350,7 @@ def arrow_filesystem(uri: str) -> FileSystem | None:
 def read_ahead(read: Callable[[K], T], keys: Iterable[K], *, remote: bool) -> Iterator[T]:
     """`read` of each key, in order; in threads, up to a thousand ahead, where that is slow or `remote`.
 
-    `read` is called from several threads then. What it raises, its place in the order raises.
+    `read` is called from several threads then. An error is raised at the place of its key.
     """
     left = iter(keys)
     with ThreadPoolExecutor(_READERS) as pool:  # which starts no thread before it is needed

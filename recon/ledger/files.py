@@ -116,7 +116,7 @@ def _opened(path: str, coded: Sequence[str], known: pa.parquet.FileMetaData | No
 
 
 def row_groups(file: pa.parquet.ParquetFile, bounds: Iterable[Bound]) -> list[int]:
-    """The row groups that may have a row within the bounds, by those that the file's footer gives of its columns."""
+    """The row groups that may have a row within the bounds, by the statistics in the file's footer."""
     at = {file.schema.column(n).path: n for n in range(len(file.schema.names))}
     known = [(at[name], _stored(least), _stored(most)) for name, least, most in bounds if name in at]
     of_group = file.metadata.row_group

@@ -316,8 +316,8 @@ class Store(ABC):
     def vacuum(self, *, appended_only: bool = False) -> None:
         """Remove the files that merges replaced at least two days ago, at most once a day.
 
-        So are those with rows that somebody deleted. Of a table to which rows are `appended_only` they are evidence:
-        where its log has another operation, its files stay from then on.
+        That includes files with rows that somebody deleted. Of a table that is `appended_only` they are evidence: once
+        its log shows an operation that changed rows, no file of it is removed any more.
 
         Raises:
             LedgerError: the table cannot be written.

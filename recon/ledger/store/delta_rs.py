@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
-# For readers that began before the merge; the log goes back as far.
+# Readers that began before a merge still open the files that it replaced. The log is kept as long.
 _REPLACED_KEPT_H = 48
 _STALE_S = 3600.0
 _READERS = 4  # data files decoded at the same time; Arrow needs no lock of Python's for it

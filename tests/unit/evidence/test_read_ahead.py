@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
-from typing import cast
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_what_is_read_ahead_has_a_bound_and_an_error_keeps_its_place(remote: boo
         for value in read_ahead(read, range(9_000), remote=remote):
             wanted.append(value)
     assert wanted == list(range(50)) and max(begun) < 1_024
-    assert list(read_ahead(read, cast("list[int]", []), remote=remote)) == []
+    assert list(read_ahead(read, range(0), remote=remote)) == []
 
 
 def test_commits_that_are_slow_to_read(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

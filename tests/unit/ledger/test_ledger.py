@@ -402,7 +402,7 @@ def test_processes_that_append_and_merge_at_the_same_time(tmp_path: Path) -> Non
         from pathlib import Path
         from recon.ledger import ledger, open_ledger
         from recon.ledger.store import base
-        from tests.support.ledger_entries import AT, data_files, entry, merged_days_ago, project
+        from tests.support.ledger_entries import AT, entry, project
 
         ledger.MANY_FILES = base.MANY_FILES = 4
         mine = open_ledger(project(Path(sys.argv[1])))
