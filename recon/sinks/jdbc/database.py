@@ -109,6 +109,10 @@ class Database:
         try:
             import sqlalchemy
 
+            # Statements fail while another thread of the driver is half through importing this part of SQLAlchemy, as
+            # the SQL catalog of Iceberg does for another query: it is awaited here.
+            import sqlalchemy.orm
+
             __import__(driver)
         except ImportError as error:
             raise ConfigError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,6 +202,38 @@ def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
     with raises(ConfigError):
         _database("jdbc:postgresql://a/shop").engine()
+
+
+HALF_IMPORTED = """\
+import sys, threading
+import sqlalchemy
+from recon.sinks.jdbc.database import Database
+
+half_through, seen = threading.Event(), []
+
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "sqlalchemy.orm.interfaces":
+            half_through.set()
+            query.join(2)
+
+def write():
+    half_through.wait()
+    Database.of({"url": "jdbc:postgresql://127.0.0.1:1/d"}).engine()
+    seen.append(sqlalchemy.inspect(sqlalchemy.quoted_name("orders", None), raiseerr=False))
+
+sqlalchemy.create_engine("postgresql+psycopg://")
+sys.meta_path.insert(0, Slow())
+query = threading.Thread(target=write)
+query.start()
+import sqlalchemy.orm
+query.join()
+assert seen == [None]
+"""
+
+
+def test_an_import_of_sqlalchemy_that_another_query_has_begun_is_awaited() -> None:
+    subprocess.run([sys.executable, "-c", HALF_IMPORTED], check=True)
 
 
 class StateError(Exception):
