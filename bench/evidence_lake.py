@@ -6,7 +6,7 @@ replaced) is not made, and the sink's data files, which are only looked for, are
 - The ledger: whole days are appended by recon's own store, a commit a day. The last day's entries are sealed by
   `recon.ledger.chain`, its data files written (and merged) by recon's own store, and its 8,640 append and 86 compaction
   commits, each between two claims, written to the log as the hook's housekeeping would: the last 40 entries are small
-  files.
+  files, those before are in merged files of about 1,000 entries, the newest first.
 - The sink: Spark's commit files of the last day with stamp, statistics and checksum files beside them, and the newest
   checkpoint, in which the earlier days have a file each, as OPTIMIZE leaves them.
 - The checkpoint: the last 100 micro-batches.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from recon.ledger.store import DeltalakeStore
     from recon.local.kafka import LocalKafka
 
 BATCHES = 8_640
@@ -47,6 +48,7 @@ RUN_ID = "8f3f2f55-0c0e-4a0e-8d0e-5d9d3c6d2a43"
 CHECKPOINT_KEEPS = 100
 CHECKPOINT_EVERY = 10  # commits of the sink, Delta's default
 COMPACT_EVERY = 100  # appends, as recon.ledger does
+MERGED = 1_000  # entries of a file that is merged no more while the day grows
 
 _YML = """\
 version: 2
@@ -392,11 +394,11 @@ class _LedgerLog:
     def write(self) -> None:
         from deltalake import DeltaTable
 
-        merged, loose, template = self._files()
+        merged, loose = self._files()
         if not (self.table / "_delta_log").exists():  # the day is the ledger's first
             self._create()
         version = DeltaTable(self.table).version() + 1
-        commits = list(self._commits(merged, loose, template))
+        commits = list(self._commits(merged, loose))
         log = self.table / "_delta_log"
         checkpoint = (version + len(commits) - 1) // 100 * 100 - 1  # where deltalake leaves its newest one
         for at, lines in enumerate(commits, version):
@@ -411,45 +413,52 @@ class _LedgerLog:
         # By the store itself, so that description and properties are its own.
         DeltalakeStore(ENTRIES, str(self.table))._create()
 
-    def _files(self) -> tuple[Mapping[str, Any], list[Mapping[str, Any]], Mapping[str, Any]]:
-        """The merged file and the small ones after it, written by recon's own store elsewhere and moved here."""
-        from recon.ledger.columns import ENTRIES
-        from recon.ledger.store import DeltalakeStore
-
-        scratch = self.table.parent / "scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        store = DeltalakeStore(ENTRIES, str(scratch))
+    def _files(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """The merged files and the small ones after them, written by recon's own store elsewhere and moved here."""
         cut = len(self.rows) // COMPACT_EVERY * COMPACT_EVERY
-        half = cut // 2
-        for rows in (self.rows.slice(0, half), self.rows.slice(half, cut - half)):
-            store.append(rows)
-        store.compact()
-        merged = _newest_add(scratch)
+        scratch = self.table.parent / "scratch"
+        merged = [self._merged(scratch, self.rows.slice(n, min(MERGED, cut - n))) for n in range(0, cut, MERGED)]
+        store = self._scratch(scratch)
         loose = []
         for n in range(cut, len(self.rows)):
             store.append(self.rows.slice(n, 1))
-            loose.append(_newest_add(scratch))
-        target = self.table / f"date={self.day}"
-        target.mkdir(parents=True, exist_ok=True)
-        for add in (merged, *loose):
-            (scratch / add["path"]).rename(self.table / add["path"])
+            loose.append(self._moved(scratch))
         shutil.rmtree(scratch)
-        return merged, loose, loose[0]
+        return merged, loose
 
-    def _commits(
-        self, merged: Mapping[str, Any], loose: Sequence[Mapping[str, Any]], template: Mapping[str, Any]
-    ) -> Iterator[list[str]]:
+    def _merged(self, scratch: Path, rows: pa.Table) -> Mapping[str, Any]:
+        """A file of rows, the newest first: so delta-rs merges files that were appended one after the other."""
+        store, half = self._scratch(scratch), len(rows) // 2
+        for part in (rows.slice(0, half), rows.slice(half)):
+            store.append(part.take(list(range(len(part)))[::-1]))
+        store.compact()
+        return self._moved(scratch)
+
+    def _scratch(self, scratch: Path) -> DeltalakeStore:
+        from recon.ledger.columns import ENTRIES
+        from recon.ledger.store import DeltalakeStore
+
+        shutil.rmtree(scratch, ignore_errors=True)
+        return DeltalakeStore(ENTRIES, str(scratch))
+
+    def _moved(self, scratch: Path) -> Mapping[str, Any]:
+        """The add action of the newest file, which is the day's from now on."""
+        add = _newest_add(scratch)
+        (self.table / f"date={self.day}").mkdir(parents=True, exist_ok=True)
+        (scratch / add["path"]).rename(self.table / add["path"])
+        return add
+
+    def _commits(self, merged: Sequence[Mapping[str, Any]], loose: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
         """An append per entry, a compaction between two claims after every hundredth."""
         times = [int(at.timestamp() * 1000) for at in self.rows["committed_at"].to_pylist()]
         open_: list[Mapping[str, Any]] = []
-        whole: Mapping[str, Any] | None = None
         cut = len(self.rows) - len(loose)
         for n, at in enumerate(times):
             if n >= cut:
                 add = {**loose[n - cut], "modificationTime": at}
             else:
                 path = f"date={self.day}/part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-                add = {**template, "path": path, "modificationTime": at}
+                add = {**loose[0], "path": path, "modificationTime": at}
             open_.append(add)
             yield [
                 _line({"commitInfo": {**_WRITE, "timestamp": at}}),
@@ -457,18 +466,20 @@ class _LedgerLog:
                 _line({"txn": {"appId": f"chain:{PIPELINE}/{SINK}", "version": self.before + n + 1}}),
             ]
             if (n + 1) % COMPACT_EVERY == 0:
-                removed = [*([whole] if whole else []), *open_]
-                path = f"date={self.day}/part-00000-{uuid.uuid4()}-c000.zstd.parquet"
-                whole = merged if n + 1 == cut else {**merged, "path": path, "size": merged["size"] * (n + 1) // cut}
+                whole, entries = merged[n // MERGED], n % MERGED + 1
+                final = entries == MERGED or n + 1 == cut
+                if not final:
+                    path = f"date={self.day}/part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+                    whole = {**whole, "path": path, "size": whole["size"] * entries // MERGED}
                 whole = {**whole, "modificationTime": at}
                 yield _claim(at, done=False)
                 yield [
                     _line({"commitInfo": {**_OPTIMIZE, "timestamp": at}}),
-                    *(_line({"remove": _removed(old, at)}) for old in removed),
+                    *(_line({"remove": _removed(old, at)}) for old in open_),
                     _line({"add": whole}),
                 ]
                 yield _claim(at, done=True)
-                open_ = []
+                open_ = [] if final else [whole]
 
 
 def _claim(at: int, *, done: bool) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from recon.lazy import np, pa, pc
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FEW_RUNS = 100
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -51,6 +52,20 @@ def values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return [None if micros is None else _EPOCH + timedelta(microseconds=micros) for micros in filled]
     # NumPy makes naive ones faster than anybody makes aware ones.
     return [at.replace(tzinfo=UTC) for at in numbers(column).astype("datetime64[us]").tolist()]
+
+
+def ascending(table: pa.Table, by: str) -> pa.Table:
+    """Rows by a column of numbers, ascending; what lies together in that order already is not copied."""
+    if table.num_rows < 2:
+        return table
+    order = pc.sort_indices(table.select([by]), sort_keys=[(by, "ascending")])
+    places = numbers(order).astype(np.int64)
+    begins = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist()]
+    if len(begins) == 1:
+        return table
+    if len(begins) > _FEW_RUNS:
+        return table.take(order)
+    return pa.concat_tables([table.slice(places[a], b - a) for a, b in pairwise([*begins, len(places)])])
 
 
 def distinct(column: pa.ChunkedArray) -> tuple[list[Any], list[int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recon.lazy import np, pa, pc
@@ -21,7 +20,6 @@ from recon.model.wire.app_ids import chain_id
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_FEW_RUNS = 100
 _KEYS = ("epoch", "batch_id", "attempt", "committed_at", "status", SEQUENCE)
 
 
@@ -192,15 +190,7 @@ class ChainReader:
 
 def in_order(table: pa.Table) -> pa.Table:
     """Entries of one chain in its order."""
-    order = pc.sort_indices(table.select([SEQUENCE]), sort_keys=[(SEQUENCE, "ascending")])
-    places = arrow.numbers(order).astype(np.int64)
-    begins = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist()]
-    if len(begins) == 1:
-        return table
-    if len(begins) > _FEW_RUNS:
-        return table.take(order)
-    # What lies together stays where it is: a day's ranges are not copied because a merged file begins with the evening.
-    return pa.concat_tables([table.slice(places[a], b - a) for a, b in pairwise([*begins, len(places)])])
+    return arrow.ascending(table, SEQUENCE)
 
 
 def by_time(table: pa.Table) -> pa.Table:

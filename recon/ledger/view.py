@@ -93,7 +93,7 @@ class _View(Store):
         self._refuse()
 
     @override
-    def compact(self) -> Mapping[str, Any]:
+    def compact(self, *, growing: bool = False) -> Mapping[str, Any]:
         self._refuse()
 
     @override

@@ -100,7 +100,7 @@ class MemoryStore(Store):
         return 0
 
     @override
-    def compact(self) -> Mapping[str, Any]:
+    def compact(self, *, growing: bool = False) -> Mapping[str, Any]:
         return {}
 
     @override

@@ -298,8 +298,11 @@ class Store(ABC):
         """How many data files the fullest day has; many of them make a read slow."""
 
     @abstractmethod
-    def compact(self) -> Mapping[str, Any]:
+    def compact(self, *, growing: bool = False) -> Mapping[str, Any]:
         """Merge small files; returns the operation's metrics.
+
+        A day of files becomes one. If rows are still appended to the fullest day, it is `growing`: its files are merged
+        into some larger ones, so that the next merge rewrites only a part of the day.
 
         Raises:
             BeingMerged: another process does so at the moment.
@@ -310,7 +313,7 @@ class Store(ABC):
         """Merge small files where a day has gathered many, so that reading it stays cheap."""
         if self.small_files() > MANY_FILES:
             with suppress(BeingMerged):
-                self.compact()
+                self.compact(growing=True)
 
     @abstractmethod
     def vacuum(self, *, appended_only: bool = False) -> None:

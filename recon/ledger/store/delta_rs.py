@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import date
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 # at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
+# Merging the whole of a day at each hundredth append would rewrite it 86 times, and take a second in the evening.
+_LARGE_FILES = 8  # of a day that grows: what is larger than an eighth of it is not rewritten
+_LARGE = 2_000_000  # bytes; a day that is smaller than that is merged whole
+_LARGEST = 100 * 1024 * 1024  # bytes: delta-rs's own bound
 # Readers that began before a merge still open the files that it replaced. The log is kept as long.
 _REPLACED_KEPT_H = 48
 _STALE_S = 3600.0
@@ -115,7 +119,7 @@ class DeltalakeStore(Store):
 
     @override
     def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
-        from deltalake import CommitProperties, PostCommitHookProperties, Transaction, write_deltalake
+        from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         txn = [Transaction(chain, after + rows.num_rows, None)] if chain else None
@@ -124,7 +128,6 @@ class DeltalakeStore(Store):
                 table = self._table(refresh=self._handle is None or self._local is not None) or self._create()
                 if chain and (table.transaction_version(chain) or 0) != after:
                     raise ChainMoved(chain)
-                # By default delta-rs looks for expired log files at every commit: several listings of the folder.
                 clean = (table.version() + 1) % _CLEAN_EVERY == 0
                 stored = _columns(table) if self.added else rows.column_names
                 rows = self._for_table(rows, stored)
@@ -134,7 +137,7 @@ class DeltalakeStore(Store):
                     mode="append",
                     schema_mode=None if set(rows.column_names) <= set(stored) else "merge",
                     commit_properties=CommitProperties(app_transactions=txn),
-                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean),
+                    post_commithook_properties=merging.after_commit(clean=clean),
                     writer_properties=_written_as("SNAPPY"),
                 )
         except CommitFailedError as error:
@@ -199,14 +202,16 @@ class DeltalakeStore(Store):
 
         def read(path: str) -> pa.Table:
             wanted = partial(which.mask, time_column=self.time_column)
-            return files.read(path, schema, target.names, filtered_by, wanted, self.added, bounds)
+            rows = files.read(path, schema, target.names, filtered_by, wanted, self.added, bounds)
+            # delta-rs merges the newest rows first.
+            return arrow.ascending(rows, SEQUENCE) if SEQUENCE in target.names else rows
 
         paths = self._paths(table, which)
         with ThreadPoolExecutor(_READERS) if len(paths) > 1 else nullcontext() as pool:
             tables = list(map(read, paths) if pool is None else pool.map(read, paths))
         parts = [part for part in tables if part.num_rows]
         if SEQUENCE in target.names:
-            # A chain whose files are in its order already need not be sorted: a day's ranges are not copied for it.
+            # So a chain need not be sorted: a day's ranges are not copied once more for it.
             parts.sort(key=lambda part: int(arrow.numbers(part[SEQUENCE].slice(0, 1))[0]))
         return pa.concat_tables(parts) if parts else arrow.empty(files.schema_of(target))
 
@@ -315,20 +320,40 @@ class DeltalakeStore(Store):
         return max(days.values(), default=0)
 
     @override
-    def compact(self) -> Mapping[str, Any]:
+    def compact(self, *, growing: bool = False) -> Mapping[str, Any]:
         table = self._table()
         if table is None:
             return {}
         try:
             with merging.claimed(table, f"the {self.kind} table {self._uri}"):
                 table.update_incremental()
-                return table.optimize.compact(writer_properties=_written_as("ZSTD"))
+                metrics: Mapping[str, Any] = {}
+                for days, large in self._by_days(table) if growing else [(None, None)]:
+                    metrics = table.optimize.compact(
+                        days,
+                        target_size=large,
+                        writer_properties=_written_as("ZSTD"),
+                        post_commithook_properties=merging.after_commit(),
+                    )
+                return metrics
         except LedgerError:
             self._handle = None
             raise
         except Exception as error:
             self._handle = None
             raise self._unwritable(error) from error
+
+    def _by_days(self, table: DeltaTable) -> Iterator[tuple[list[tuple[str, str, str]], int | None]]:
+        """The fullest day and how large its files may become, then all other days, whose files may have any size."""
+        sizes: dict[date, list[int]] = defaultdict(list)
+        for path, size in arrow.tuples(self._add_actions(table), "path", "size_bytes"):
+            sizes[files.day_of(f"/{path}")].append(size)
+        fullest = max(sizes, key=lambda day: len(sizes[day]), default=None)
+        if fullest is not None:
+            large = max(_LARGE, sum(sizes.pop(fullest)) // _LARGE_FILES)
+            yield [("date", "=", f"{fullest}")], min(large, _LARGEST)
+        if any(len(of_day) > 1 for of_day in sizes.values()):
+            yield [("date", "!=", f"{fullest}")], None
 
     @override
     def vacuum(self, *, appended_only: bool = False) -> None:

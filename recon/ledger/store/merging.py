@@ -23,7 +23,7 @@ from recon.ledger.store.base import BeingMerged
 from recon.model.wire.app_ids import MERGE_APP_ID, VACUUM_APP_ID
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, PostCommitHookProperties
 
 VOID_AFTER_S = 3600
 VACUUM_EVERY_S = 24 * 3600
@@ -86,7 +86,19 @@ def _commit(table: DeltaTable, app_id: str, version: int) -> None:
     from deltalake import CommitProperties, Transaction
 
     mine = CommitProperties(app_transactions=[Transaction(app_id, version, None)])
-    table.create_write_transaction([], mode="append", schema=table.schema(), commit_properties=mine)
+    table.create_write_transaction(
+        [], mode="append", schema=table.schema(), commit_properties=mine, post_commithook_properties=after_commit()
+    )
+
+
+def after_commit(*, clean: bool = False) -> PostCommitHookProperties:
+    """What delta-rs does after a commit: without `clean` it does not look for expired log files.
+
+    By default it does at every commit, by several listings of the log folder.
+    """
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(cleanup_expired_logs=clean)
 
 
 def _being_merged(name: str) -> BeingMerged:

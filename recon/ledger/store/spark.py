@@ -166,7 +166,7 @@ class SparkStore(Store):
         return int(files) // max(1, len(self.dates()))
 
     @override
-    def compact(self) -> Mapping[str, Any]:
+    def compact(self, *, growing: bool = False) -> Mapping[str, Any]:
         if not self._ready():
             return {}
         row = self._spark().sql(f"OPTIMIZE {self._relation}").collect()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import textwrap
@@ -23,7 +24,7 @@ from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
 from recon.ledger.reader import in_order
 from recon.ledger.store import BeingMerged, Filter, merging
-from recon.model import RangeTable, offsets_text, parse_offsets
+from recon.model import LedgerEntry, RangeTable, offsets_text, parse_offsets
 from recon.model.integrity import verify
 from recon.model.ledger import RELEASES, REMOVALS
 from recon.model.offsets import OffsetSpan, Spans
@@ -290,6 +291,29 @@ def test_housekeeping_merges_a_days_files(tmp_path: Path, monkeypatch: pytest.Mo
     ledger.tidy()
     assert open_ledger(project(tmp_path)).store.small_files() == 1
     assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_a_day_that_grows_is_not_rewritten_at_each_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 4)
+    monkeypatch.setattr("recon.ledger.store.delta_rs._LARGE", 1)
+    ledger = open_ledger(project(tmp_path))
+
+    def one(n: int, day: int = 0) -> LedgerEntry:
+        large = random.Random(n).randbytes(10_000).hex()
+        return entry(n, at=AT + timedelta(days=day, seconds=n), checks_fingerprint=large)
+
+    def live() -> list[str]:
+        return sorted(DeltaTable(ledger.location).file_uris())
+
+    written = [*ledger.extend([one(n) for n in range(80)], after=0)]
+    (whole,) = live()
+    written += [ledger.append(one(n)) for n in range(80, 84)]
+    ledger.tidy()
+    assert whole in live() and len(live()) == 3, "what is larger than an eighth of the day stays"
+    written += [ledger.append(one(n, day=1)) for n in range(84, 89)]
+    ledger.tidy()
+    assert whole not in live() and len([path for path in live() if f"date={AT.date()}" in path]) == 1
+    assert open_ledger(project(tmp_path)).entries() == written and ledger.verify() == []
 
 
 def test_a_process_that_merges_files_which_another_one_merged_meanwhile(tmp_path: Path) -> None:
