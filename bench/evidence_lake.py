@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -613,7 +614,8 @@ def emptied_topic(broker: LocalKafka, topic: str, ends: Sequence[int]) -> None:
         (folder / f"{end:020d}.log").touch()
 
 
+@cache
 def midnight() -> datetime:
-    """The begin of the last whole day, UTC."""
+    """The begin of the last whole day, UTC, when the process first asked: a lake is made and measured for one day."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return today - timedelta(days=1)

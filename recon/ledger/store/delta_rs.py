@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
-# Merging the whole of a day at each hundredth append would rewrite it 86 times, and take a second in the evening.
+# Merging the whole of a day at each hundredth append would rewrite it 86 times, and take a second at its end.
 _LARGE_FILES = 8  # of a day that grows: what is larger than an eighth of it is not rewritten
 _LARGE = 2_000_000  # bytes; a day that is smaller than that is merged whole
 _LARGEST = 100 * 1024 * 1024  # bytes: delta-rs's own bound
@@ -211,7 +211,7 @@ class DeltalakeStore(Store):
             tables = list(map(read, paths) if pool is None else pool.map(read, paths))
         parts = [part for part in tables if part.num_rows]
         if SEQUENCE in target.names:
-            # So a chain need not be sorted: a day's ranges are not copied once more for it.
+            # Files of one chain follow each other: the whole is in order then, and a day's ranges are not copied again.
             parts.sort(key=lambda part: int(arrow.numbers(part[SEQUENCE].slice(0, 1))[0]))
         return pa.concat_tables(parts) if parts else arrow.empty(files.schema_of(target))
 
@@ -314,10 +314,14 @@ class DeltalakeStore(Store):
     @override
     def small_files(self) -> int:
         table = self._table()
-        if table is None:
-            return 0
-        days = Counter(map(files.day_of, table.file_uris()))
-        return max(days.values(), default=0)
+        return 0 if table is None else max(map(len, self._sizes(table).values()), default=0)
+
+    def _sizes(self, table: DeltaTable) -> dict[date, list[int]]:
+        """The size of each data file in bytes, by day."""
+        sizes: dict[date, list[int]] = defaultdict(list)
+        for path, size in arrow.tuples(self._add_actions(table), "path", "size_bytes"):
+            sizes[files.day_of(f"/{path}")].append(size)
+        return sizes
 
     @override
     def compact(self, *, growing: bool = False) -> Mapping[str, Any]:
@@ -345,9 +349,7 @@ class DeltalakeStore(Store):
 
     def _by_days(self, table: DeltaTable) -> Iterator[tuple[list[tuple[str, str, str]], int | None]]:
         """The fullest day and how large its files may become, then all other days, whose files may have any size."""
-        sizes: dict[date, list[int]] = defaultdict(list)
-        for path, size in arrow.tuples(self._add_actions(table), "path", "size_bytes"):
-            sizes[files.day_of(f"/{path}")].append(size)
+        sizes = self._sizes(table)
         fullest = max(sizes, key=lambda day: len(sizes[day]), default=None)
         if fullest is not None:
             large = max(_LARGE, sum(sizes.pop(fullest)) // _LARGE_FILES)
