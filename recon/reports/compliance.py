@@ -174,8 +174,9 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         batches = plural(sink.batches_refuted, "micro-batch", "micro-batches")
         return f"{batches} and {plural(sink.ranges_refuted, 'range')} were refuted."
     if failing:
-        verb = "is" if len(failing) == 1 else "are"
-        return f"{plural(len(failing), 'exception')} {verb} still open."
+        verb, first = "is" if len(failing) == 1 else "are", failing[0].finding
+        more = f"; and {len(failing) - 1} more" if len(failing) > 1 else ""
+        return f"{plural(len(failing), 'exception')} {verb} still open: {first.code}: {first.message}{more}."
     if not report.audits:
         return "No audit ran in the period."
     if sink.batches_unproved or sink.ranges_unproved:

@@ -85,6 +85,19 @@ def test_open_exceptions_weigh_by_their_level(report, code, still_open, answer):
     assert one.answer == answer
 
 
+def test_a_sink_all_of_whose_batches_are_proved_names_what_is_open(report):
+    message = "unique_orders_order_id: 40 values of order_id occur more than once, with 40 surplus rows"
+    violation = dataclasses.replace(
+        report.exceptions[0], finding=Finding(code=Code.VIOLATION, message=message, pipeline="orders"), open=True
+    )
+    gap = dataclasses.replace(violation, finding=Finding(code=Code.GAP, message="m", pipeline="orders"))
+    one = dataclasses.replace(only(report, "orders"), exceptions=(violation,))
+    assert one.answer == "not complete"
+    assert f"not complete</span>: 1 exception is still open: VIOLATION: {message}." in compliance.render_html(one)
+    two = dataclasses.replace(one, exceptions=(violation, gap))
+    assert f": 2 exceptions are still open: VIOLATION: {message}; and 1 more." in compliance.render_html(two)
+
+
 def test_exceptions_of_another_sink_do_not_count(report):
     orders, payments, clicks = report.sinks
     assert report.exceptions_of(orders) == ()
