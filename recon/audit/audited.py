@@ -251,6 +251,8 @@ def _of_pipeline(
     if damaged is not None:
         edited.append(("", damaged))
     edited += _removed(proving, by_audit)
+    others = {name: of for name, of in by_audit.items() if not proving.get(name)}
+    edited += [(name, sentence) for name, of in others.items() for sentence in _not_as_many(name, of)]
     untrusted = {invocation_id for invocation_id, _ in edited}
     audits = [
         audit
@@ -281,6 +283,15 @@ def _removed(proving: Mapping[str, str], by_audit: Mapping[str, Sequence[Row]]) 
                 f"the stored results of audit {invocation_id} are not those that it proved with: some were removed, "
                 "added or edited",
             )
+
+
+def _not_as_many(invocation_id: str, rows: Sequence[Row]) -> Iterator[str]:
+    """Says that an audit which advanced no proof has more or fewer results than it stored, by its own record."""
+    said = [evidence_of(row).get("selected") for row in rows if row["kind"] == RUN and row["is_sealed"]]
+    # A row that is stored twice, as a merge of files by two processes can leave it, is one.
+    there = len({row["row_hash"] for row in rows if row["kind"] != RUN})
+    if said and said[0] != there:
+        yield f"audit {invocation_id} stored {said[0]} results, and {there} are there: some were removed or added"
 
 
 def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime) -> StoredAudit | None:

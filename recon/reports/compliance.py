@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recon.model import Answer, Level
-from recon.model.compliance import AuditRecord, ComplianceReport, SinkCompliance
+from recon.model.compliance import AuditRecord, ComplianceReport, ExceptionRecord, SinkCompliance
+from recon.model.incident import HARMS
 from recon.reports import books, control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
@@ -174,7 +175,7 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         batches = plural(sink.batches_refuted, "micro-batch", "micro-batches")
         return f"{batches} and {plural(sink.ranges_refuted, 'range')} were refuted."
     if failing:
-        verb, first = "is" if len(failing) == 1 else "are", failing[0].finding
+        verb, first = "is" if len(failing) == 1 else "are", min(failing, key=_harm).finding
         more = f"; and {len(failing) - 1} more" if len(failing) > 1 else ""
         return f"{plural(len(failing), 'exception')} {verb} still open: {first.code}: {first.message}{more}."
     if not report.audits:
@@ -194,6 +195,10 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         return "Nothing was written in the period, and no audit reported a loss."
     but = _but_for(report.accepted_of(sink))
     return f"Every micro-batch and every range was proved{but}, and the ledger's hash chain is intact."
+
+
+def _harm(exception: ExceptionRecord) -> int:
+    return HARMS.index(exception.finding.harm)
 
 
 def _but_for(accepted: int) -> str:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from recon.audit.compliance import compliance
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, hash_of, rows_of
-from recon.model import CheckResult, Code, Finding, RunResult
+from recon.model import CheckResult, Code, Finding, RunRecord, RunResult
 from recon.model.compliance import ComplianceReport
 from recon.model.proof import Acceptance, OpenFinding, SinkProof
 from tests.support.ledger_entries import AT, entry, project
@@ -79,6 +79,40 @@ def audited(folder: Path, *findings: Finding, open_: tuple[OpenFinding, ...] = (
     assert ledger.proofs.append(state, after=0, prev_hash="", cause="audit", at=NOW)
 
 
+def audited_without_rows(folder: Path) -> None:
+    """A later audit that finds a gap, and advances no proof since a check that reads rows was skipped."""
+    judged = {"offset_continuity": ("fail", (GAP,)), "source_rows": ("skipped", ())}
+    results = []
+    for check in PROVING:
+        status, findings = judged.get(check, ("pass", ()))
+        results.append(
+            CheckResult(
+                unique_id=f"test.lake.{check}",
+                name=check,
+                check=check,
+                kind="evidence",
+                status=status,
+                failures=len(findings),
+                message="",
+                pipeline="orders",
+                sink="orders",
+                findings=findings,
+            )
+        )
+    run = RunResult(
+        invocation_id="run-2",
+        project="lake",
+        recon_version="0",
+        generated_at=NOW,
+        period_from=None,
+        period_to=NOW,
+        elapsed_time=0,
+        results=tuple(results),
+        record=RunRecord(by="ada on lake-1", checks={"orders": len(results)}),
+    )
+    append_run(open_ledger(project(folder)).results, run)
+
+
 def report(folder: Path) -> ComplianceReport:
     return compliance(project(folder), AT - timedelta(hours=1), NOW)
 
@@ -106,6 +140,19 @@ def test_results_that_somebody_changed_prove_nothing(tmp_path: Path, edit: str) 
     assert told.answer == "not complete" and told.sinks[0].batches_proved == 0
     assert {e.finding.code for e in told.exceptions} == {Code.TAMPERED}
     assert any("audit run-1 " in e.finding.message for e in told.exceptions)
+
+
+@pytest.mark.parametrize("removed", ["status = 'fail'", "status = 'skipped'", "check = 'ledger_integrity'"])
+def test_results_that_are_gone_of_an_audit_without_a_proof_refute_the_trail(tmp_path: Path, removed: str) -> None:
+    audited(tmp_path)
+    audited_without_rows(tmp_path)
+    told = report(tmp_path)
+    assert (told.answer, [e.finding.code for e in told.exceptions]) == ("not complete", [Code.GAP])
+    DeltaTable(open_ledger(project(tmp_path)).results.location).delete(f"invocation_id = 'run-2' AND {removed}")
+    told = report(tmp_path)
+    assert (told.answer, [e.finding.code for e in told.exceptions]) == ("not complete", [Code.TAMPERED])
+    message = "audit run-2 stored 5 results, and 4 are there: some were removed or added"
+    assert told.exceptions[0].finding.message == message
 
 
 def test_an_edited_proof_is_an_exception(tmp_path: Path) -> None:

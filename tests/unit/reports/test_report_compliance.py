@@ -90,12 +90,12 @@ def test_a_sink_all_of_whose_batches_are_proved_names_what_is_open(report):
     violation = dataclasses.replace(
         report.exceptions[0], finding=Finding(code=Code.VIOLATION, message=message, pipeline="orders"), open=True
     )
-    gap = dataclasses.replace(violation, finding=Finding(code=Code.GAP, message="m", pipeline="orders"))
+    gap = dataclasses.replace(violation, finding=Finding(code=Code.GAP, message="the worst", pipeline="orders"))
     one = dataclasses.replace(only(report, "orders"), exceptions=(violation,))
     assert one.answer == "not complete"
     assert f"not complete</span>: 1 exception is still open: VIOLATION: {message}." in compliance.render_html(one)
     two = dataclasses.replace(one, exceptions=(violation, gap))
-    assert f": 2 exceptions are still open: VIOLATION: {message}; and 1 more." in compliance.render_html(two)
+    assert ": 2 exceptions are still open: GAP: the worst; and 1 more." in compliance.render_html(two)
 
 
 def test_exceptions_of_another_sink_do_not_count(report):
