@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from recon.audit.compliance import compliance
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, hash_of, rows_of
-from recon.model import CheckResult, Code, Finding, RunRecord, RunResult
+from recon.model import CheckResult, Code, Finding, RunRecord, RunResult, Status
 from recon.model.compliance import ComplianceReport
 from recon.model.proof import Acceptance, OpenFinding, SinkProof
 from tests.support.ledger_entries import AT, entry, project
@@ -32,37 +32,44 @@ GAP = Finding(
 )
 
 
-def audited(folder: Path, *findings: Finding, open_: tuple[OpenFinding, ...] = ()) -> None:
-    """Two ledger entries, and one audit that judged them and left these findings."""
-    ledger = open_ledger(project(folder))
-    for n in range(2):
-        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
-    results = tuple(
-        CheckResult(
+def audit_of(name: str, record: RunRecord | None = None, **judged: tuple[Status, tuple[Finding, ...]]) -> RunResult:
+    """An audit of all checks that a proof rests on; those not in `judged` passed."""
+    results = []
+    for check in PROVING:
+        status, findings = judged.get(check, ("pass", ()))
+        one = CheckResult(
             unique_id=f"test.lake.{check}",
             name=check,
             check=check,
             kind="evidence",
-            status="fail" if check == "offset_continuity" and findings else "pass",
+            status=status,
             failures=len(findings),
             message="",
             pipeline="orders",
             sink="orders",
-            findings=findings if check == "offset_continuity" else (),
+            findings=findings,
             evidence={"judged": [1, 2]} if check == "ledger_integrity" else {},
         )
-        for check in PROVING
-    )
-    run = RunResult(
-        invocation_id="run-1",
+        results.append(one)
+    return RunResult(
+        invocation_id=name,
         project="lake",
         recon_version="0",
         generated_at=NOW,
         period_from=None,
         period_to=NOW,
         elapsed_time=0,
-        results=results,
+        results=tuple(results),
+        record=record,
     )
+
+
+def audited(folder: Path, *findings: Finding, open_: tuple[OpenFinding, ...] = ()) -> None:
+    """Two ledger entries, and one audit that judged them and left these findings."""
+    ledger = open_ledger(project(folder))
+    for n in range(2):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    run = audit_of("run-1", offset_continuity=("fail" if findings else "pass", findings))
     append_run(ledger.results, run)
     state = SinkProof(
         pipeline="orders",
@@ -77,40 +84,6 @@ def audited(folder: Path, *findings: Finding, open_: tuple[OpenFinding, ...] = (
         open=open_,
     )
     assert ledger.proofs.append(state, after=0, prev_hash="", cause="audit", at=NOW)
-
-
-def audited_without_rows(folder: Path) -> None:
-    """A later audit that finds a gap, and advances no proof since a check that reads rows was skipped."""
-    judged = {"offset_continuity": ("fail", (GAP,)), "source_rows": ("skipped", ())}
-    results = []
-    for check in PROVING:
-        status, findings = judged.get(check, ("pass", ()))
-        results.append(
-            CheckResult(
-                unique_id=f"test.lake.{check}",
-                name=check,
-                check=check,
-                kind="evidence",
-                status=status,
-                failures=len(findings),
-                message="",
-                pipeline="orders",
-                sink="orders",
-                findings=findings,
-            )
-        )
-    run = RunResult(
-        invocation_id="run-2",
-        project="lake",
-        recon_version="0",
-        generated_at=NOW,
-        period_from=None,
-        period_to=NOW,
-        elapsed_time=0,
-        results=tuple(results),
-        record=RunRecord(by="ada on lake-1", checks={"orders": len(results)}),
-    )
-    append_run(open_ledger(project(folder)).results, run)
 
 
 def report(folder: Path) -> ComplianceReport:
@@ -145,7 +118,9 @@ def test_results_that_somebody_changed_prove_nothing(tmp_path: Path, edit: str) 
 @pytest.mark.parametrize("removed", ["status = 'fail'", "status = 'skipped'", "check = 'ledger_integrity'"])
 def test_results_that_are_gone_of_an_audit_without_a_proof_refute_the_trail(tmp_path: Path, removed: str) -> None:
     audited(tmp_path)
-    audited_without_rows(tmp_path)
+    record = RunRecord(by="ada on lake-1", checks={"orders": len(PROVING)})
+    later = audit_of("run-2", record, offset_continuity=("fail", (GAP,)), source_rows=("skipped", ()))
+    append_run(open_ledger(project(tmp_path)).results, later)
     told = report(tmp_path)
     assert (told.answer, [e.finding.code for e in told.exceptions]) == ("not complete", [Code.GAP])
     DeltaTable(open_ledger(project(tmp_path)).results.location).delete(f"invocation_id = 'run-2' AND {removed}")
