@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from recon.audit.summary import evaluated
 from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.reading import reading_of
 from recon.counts import sum_of
-from recon.model import CheckResult, EntryHead, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
+from recon.lazy import np
+from recon.model import CheckResult, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
 from recon.model.incident import Harm
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
@@ -29,19 +30,19 @@ def offset_account(
     name.
     """
     ledger = reading_of(replace(witnesses, sink=sink))
-    read, heads = _read(ledger) if ledger is not None else ({}, [])
+    read = _read(ledger) if ledger is not None else {}
     if ledger is None or not read:
         return None
     why = _why_rows_do_not_count(sink, witnesses, ledger)
     evidence = _evidence(sink, results)
     explained, held = evidence.get("explained"), evidence.get("offsets_with_row")
-    written = [head for head in heads if head.is_micro_batch]
+    written = list(_written(ledger))
     mine = [one for one in incidents if one.sink in (None, sink) and one.state != "repaired"]
     return OffsetAccount(
         offsets=sum(spans.size for spans in read.values()),
-        rows=None if why else sum_of(head.rows_written for head in written) if held is None else held,
-        filtered=None if sink in witnesses.routed else sum_of(head.rows_filtered for head in written),
-        quarantined=_of(explained, "quarantined") if held is not None else sum_of(h.rows_quarantined for h in written),
+        rows=None if why else sum_of(one.rows for one in written) if held is None else held,
+        filtered=None if sink in witnesses.routed else sum_of(one.filtered for one in written),
+        quarantined=_of(explained, "quarantined") if held is not None else sum_of(one.quarantined for one in written),
         control=_of(explained, "control"),
         aborted=_of(explained, "aborted"),
         compacted=_of(explained, "compacted"),
@@ -55,8 +56,8 @@ def offset_account(
     )
 
 
-def _read(ledger: LedgerSlice) -> tuple[dict[_Place, Spans], list[EntryHead]]:
-    """The offsets that entries of the period read, each once, and these entries; replays read nothing further."""
+def _read(ledger: LedgerSlice) -> dict[_Place, Spans]:
+    """The offsets that entries of the period read, each once."""
     covered = coverage(ledger)  # checks have computed it
     places: dict[_Place, list[Span]] = defaultdict(list)
     for key, incarnations in covered.incarnations.items():
@@ -68,9 +69,54 @@ def _read(ledger: LedgerSlice) -> tuple[dict[_Place, Spans], list[EntryHead]]:
                 for stretch in incarnation.stretches
                 if covered.judged(stretch.first) and stretch.end > stretch.start
             ]
-    judged = ledger.heads[ledger.anchors :]
-    heads = [head for head in judged if head.reads and head.status != "already_committed"]
-    return {place: Spans.of(spans) for place, spans in places.items() if spans}, heads
+    return {place: Spans.of(spans) for place, spans in places.items() if spans}
+
+
+class _Counts(NamedTuple):
+    """What an entry counted of the offsets that it was the first to read; None is not known."""
+
+    rows: int | None
+    filtered: int | None
+    quarantined: int | None
+
+
+def _written(ledger: LedgerSlice) -> Iterator[_Counts]:
+    """The counts of micro-batches, and of repairs that read what none of these had; replays read nothing further."""
+    for entry in range(ledger.anchors, len(ledger.heads)):
+        head = ledger.heads[entry]
+        if not head.reads or head.status == "already_committed":
+            continue
+        counts = _Counts(head.rows_written, head.rows_filtered, head.rows_quarantined)
+        if head.is_micro_batch:
+            yield counts
+        elif head.is_repair:
+            offsets, first = _first_read(ledger, entry)
+            if first and first == offsets:
+                yield counts
+            elif first:  # which of its rows are of these offsets is known where each offset has one
+                yield _Counts(first, 0, 0) if head.rows_written == offsets else _Counts(None, None, None)
+
+
+def _first_read(ledger: LedgerSlice, repair: int) -> tuple[int, int]:
+    """How many offsets a repair read, and how many of them no micro-batch or repair before it."""
+    before = np.array(
+        [
+            entry >= ledger.anchors and head.reads and (head.is_micro_batch or entry < repair)
+            for entry, head in enumerate(ledger.heads)
+        ],
+        np.bool_,
+    )[ledger.ranges.entry]
+    offsets = first = 0
+    for read in ledger.ranges.of(repair):
+        if not is_kafka(read.topic) or read.span.size <= 0:
+            continue
+        topics = [i for i, topic in enumerate(ledger.ranges.topics) if topic[1:] == (read.topic, read.topic_id)]
+        same = before & (ledger.ranges.partition == read.partition) & np.isin(ledger.ranges.topic, topics)
+        spans = zip(ledger.ranges.start[same].tolist(), ledger.ranges.end[same].tolist(), strict=True)
+        mine = Spans.of([read.span])
+        offsets += mine.size
+        first += mine.minus(Spans.of((start, end) for start, end in spans if start < end)).size
+    return offsets, first
 
 
 def _why_rows_do_not_count(sink: str, witnesses: Witnesses, ledger: LedgerSlice) -> str:

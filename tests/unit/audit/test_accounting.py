@@ -10,7 +10,7 @@ import pytest
 from recon.audit.accounting import offset_account
 from recon.audit.incidents import incidents_of
 from recon.checks.evidence.source_rows.check import SourceRows
-from recon.model import CheckResult, DeclaredRows, LedgerSlice, OffsetAccount, Witnesses
+from recon.model import REPAIRS, CheckResult, DeclaredRows, LedgerSlice, OffsetAccount, Witnesses
 from recon.testing.evidence import PIPELINE, SINK, Entry, gone, ledger
 from tests.support.witnesses import commit, delta, group, probe, rows, witnesses
 
@@ -90,3 +90,25 @@ def test_replays_and_what_was_read_twice_count_once() -> None:
     assert (found := account(ledger(*FULL, again))) is not None and (found.offsets, found.rows) == (20, 20)
     quiet = dataclasses.replace(ledger(*FULL), anchors=2)
     assert account(quiet) is None
+
+
+@pytest.mark.parametrize(
+    ("repair", "expected"),
+    [
+        (Entry(0, (20, 24)), {"rows": 28}),  # no micro-batch read them: the sum has its rows
+        (Entry(0, (12, 15)), {"rows": 24}),  # a micro-batch counted them
+        (Entry(0, (18, 20), (20, 24)), {"rows": 28}),  # a row of each offset: four are of those that nobody had read
+        (Entry(0, (20, 24), rows_written=1, rows_filtered=3), {"rows": 25, "filtered": 3}),
+        (Entry(0, (18, 24), rows_written=3, rows_filtered=3), {"rows": None, "filtered": None, "quarantined": None}),
+    ],
+)
+def test_a_repair_counts_for_what_it_was_the_first_to_read(repair: Entry, expected: dict[str, int | None]) -> None:
+    repair.head["epoch"] = REPAIRS
+    slice_ = ledger(*FULL, repair, Entry(2, (24, 28)))
+    silent = CheckResult(
+        unique_id="source_rows", name="source_rows", check="source_rows", kind="evidence", status="pass",
+        failures=0, message="", pipeline=PIPELINE, sink=SINK, evidence={"explained": {}},
+    )  # fmt: skip
+    found = offset_account(SINK, witnesses(slice_), [silent], ())
+    assert told(found) == expected
+    assert found is not None and found.difference == (None if None in expected.values() else 0)
