@@ -375,10 +375,10 @@ def _period_from(options: Options, pipeline: Pipeline, proofs: Proofs, to: datet
     if pipeline.name in options.begins:
         return options.begins[pipeline.name]
     states = [proofs.of_sink[sink.name] for sink in pipeline.sinks if sink.name in proofs.of_sink]
-    if options.full or len(states) < len(pipeline.sinks):
+    judged = [state.committed_at for state in states if state.committed_at is not None]
+    if options.full or len(judged) < len(pipeline.sinks):
         return None
     is_open = any(one.accepted is None for state in states for one in state.open)
-    judged = [state.committed_at for state in states if state.committed_at is not None]
     return min(
         *(at - (_AGAIN_WHILE_OPEN if is_open else _AGAIN) for at in (to, *judged)),
         *(state.at - _EDGE for state in states),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from recon.audit.proof import advances
+from recon.audit.proof import advances, refutes
 from recon.checks.evidence.table_history import rows_lost
 from recon.model import (
     RUNNING,
@@ -88,14 +88,19 @@ def incidents_of(
         keeps: whether this audit stores what it found, so that it can be accepted or repaired.
     """
     items = items_of(witnesses, results, sinks)
-    kept = {name: keeps and advances(name, witnesses, results) for name in sinks}
+    names = sinks if keeps else ()
+    whole = {name for name in names if advances(name, witnesses, results)}
+    refuted = {name for name in names if refutes(name, witnesses)}
+
+    def is_kept(item: Item) -> bool:
+        kept = refuted if item.finding.level is Level.FAIL else whole
+        return item.sink in kept or (item.sink is None and bool(kept))
+
     by_sink: dict[str | None, list[Item]] = defaultdict(list)
     for item in items:
         by_sink[item.sink].append(item)
     found = [
-        _incident(group, witnesses, sink, kept=kept.get(sink or "", keeps))
-        for sink, of_sink in by_sink.items()
-        for group in grouped(of_sink)
+        _incident(group, witnesses, sink, is_kept) for sink, of_sink in by_sink.items() for group in grouped(of_sink)
     ]
     return tuple(sorted(found, key=_severity))
 
@@ -231,7 +236,9 @@ def _meeting(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
 # -- an incident ------------------------------------------------------------------------------------------------------
 
 
-def _incident(group: Sequence[Item], witnesses: Witnesses, sink: str | None, *, kept: bool) -> Incident:
+def _incident(
+    group: Sequence[Item], witnesses: Witnesses, sink: str | None, is_kept: Callable[[Item], bool]
+) -> Incident:
     states = {item.state for item in group}
     state: IncidentState = "open" if "open" in states else "accepted" if "accepted" in states else "repaired"
     left = [item for item in group if item.state == state]
@@ -240,6 +247,7 @@ def _incident(group: Sequence[Item], witnesses: Witnesses, sink: str | None, *, 
     changes = _changes(left, log)
     ids = tuple(dict.fromkeys(item.id for item in left if item.id))
     known_ids = {one.id for proof in witnesses.proofs.of_sink.values() for one in proof.open}
+    kept = [item for item in left if not item.id or item.id in known_ids or is_kept(item)]
     return Incident(
         id=next(iter(ids), ""),
         sink=sink,
@@ -253,9 +261,7 @@ def _incident(group: Sequence[Item], witnesses: Witnesses, sink: str | None, *, 
         counts=tuple(counts_of(left, ranges, changes)),
         changes=changes,
         accepted="; ".join(dict.fromkeys(item.accepted for item in left if item.accepted)),
-        steps=tuple(_steps(left, witnesses.pipeline, sink, ids, kept=kept or known_ids.issuperset(ids)))
-        if state == "open"
-        else (),
+        steps=tuple(_steps(left, witnesses.pipeline, sink, kept)) if state == "open" else (),
         messages=tuple(dict.fromkeys(item.finding.message for item in left))[:_MESSAGES],
     )
 
@@ -403,10 +409,8 @@ class _Number(NamedTuple):
 # -- what to do next --------------------------------------------------------------------------------------------------
 
 
-def _steps(
-    items: Sequence[Item], pipeline: str, sink: str | None, ids: Sequence[str], *, kept: bool
-) -> Iterator[NextStep]:
-    """The commands that answer an open incident; none of them changes a sink."""
+def _steps(items: Sequence[Item], pipeline: str, sink: str | None, kept: Sequence[Item]) -> Iterator[NextStep]:
+    """The commands that answer an open incident; none of them changes a sink. `kept` are the items that are stored."""
     where = f"--pipeline {shlex.quote(pipeline)}"
     of_sink = f"{where} --sink {shlex.quote(sink)}" if sink is not None else where
     codes = {item.finding.code for item in items}
@@ -418,9 +422,10 @@ def _steps(
         yield NextStep(purpose="the startingOffsets that lose and double nothing", command=f"recon offsets {of_sink}")
     if Code.LOSS_AHEAD in codes:
         yield NextStep(purpose="settings with which the query keeps up", command=f"recon advise {where}")
-    if not ids:
+    ids = tuple(dict.fromkeys(item.id for item in kept if item.id))
+    if not any(item.id for item in items):
         return
-    if not kept:
+    if not ids:
         yield NextStep(
             purpose="this audit stores no findings: audit so that it can be repaired or accepted", command="recon audit"
         )

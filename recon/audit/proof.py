@@ -1,8 +1,11 @@
-"""How an audit advances the proof of a sink: what it judged is added, what it found stays open. No I/O."""
+"""How an audit advances the proof of a sink: what it judged is added, what it found stays open. No I/O.
+
+An audit in which a check could not be evaluated advances nothing, and what it refuted stays open all the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -33,11 +36,12 @@ def advance(
     results: Sequence[CheckResult],
     invocation_id: str,
 ) -> SinkProof | None:
-    """The state after an audit of one sink; None where the audit proved nothing new about it, or not everything.
+    """The state after an audit of one sink; None where there is nothing new to remember of it.
 
     An audit advances the proof where every check that "complete" rests on was evaluated for this sink; what such a
     check refuted, or could not decide, stays open. Nothing advances beyond what was judged: the position stops before
-    a micro-batch that is in flight.
+    a micro-batch that is in flight. Of an audit that could not evaluate them all, what it refuted stays open alone:
+    the next one judges the same entries again, and may answer the questions.
 
     Args:
         before: the state that the audit went on from.
@@ -48,9 +52,11 @@ def advance(
     """
     ledger = (known(witnesses.ledgers) or {}).get(sink)
     mine = _of_sink(results, sink)
-    if ledger is None or not advances(sink, witnesses, results):
+    if ledger is None or not refutes(sink, witnesses):
         return None
     before = with_topic_ids(before, replace(witnesses, sink=sink)) if before is not None else None
+    if not _whole(mine, sink):
+        return _with_refuted(before, ledger, mine, witnesses.now, invocation_id)
     settled = _settled(ledger, mine, witnesses)
     ends = [(before.position, before.chain_head, before.committed_at)] if before is not None else []
     ends += [(head.sequence, head.entry_hash, head.committed_at) for head in settled[-1:]]
@@ -59,7 +65,7 @@ def advance(
         return None
     # Before anything is settled, a state holds what is open, so that it can be accepted.
     position, chain_head, committed_at = max(ends, key=lambda end: end[0], default=(0, "", None))
-    first = next((head for head in ledger.heads if head.is_micro_batch), ledger.heads[0])
+    first = _first(ledger)
     table = (known(witnesses.delta) or {}).get(sink)
     covered = _covered(before, ledger, len(settled))
     return SinkProof(
@@ -87,11 +93,58 @@ def advance(
 
 
 def advances(sink: str, witnesses: Witnesses, results: Sequence[CheckResult]) -> bool:
-    """Whether every check of a sink was evaluated, so that what an audit found of it can stay open."""
+    """Whether every check of a sink was evaluated, so that what an audit could not decide of it stays open, too."""
+    return refutes(sink, witnesses) and _whole(_of_sink(results, sink), sink)
+
+
+def refutes(sink: str, witnesses: Witnesses) -> bool:
+    """Whether what an audit refuted of a sink stays open: it read entries, and all since those judged before."""
     ledger = (known(witnesses.ledgers) or {}).get(sink)
-    if ledger is None or not ledger.heads or not _whole(_of_sink(results, sink), sink):
-        return False
-    return _joins(witnesses.proofs.of_sink.get(sink), ledger)
+    return ledger is not None and bool(ledger.heads) and _joins(witnesses.proofs.of_sink.get(sink), ledger)
+
+
+def _with_refuted(
+    before: SinkProof | None,
+    ledger: LedgerSlice,
+    results: Sequence[CheckResult],
+    now: datetime,
+    invocation_id: str,
+) -> SinkProof | None:
+    """The state before, with what an audit refuted that did not evaluate every check; None where it refuted nothing.
+
+    What was open stays so, also what the audit saw repaired: the next one that advances the proof sees it again.
+    """
+    opened = {(one.check, one.finding): one for one in (before.open if before is not None else ())}
+    refuted = [one for one in _found(tuple(opened.values()), results, now) if one.finding.level is Level.FAIL]
+    if not refuted:
+        return None
+    for one in refuted:
+        same = [other for other in opened.values() if other.check == one.check and other.accepted is None]
+        wider = [other for other in same if other.includes(one.finding)]
+        within = [other for other in same if one.includes(other.finding)]
+        opened.update({(other.check, other.finding): replace(other, last_seen=now) for other in wider})
+        if not wider:
+            for other in within:
+                del opened[other.check, other.finding]
+            opened[one.check, one.finding] = replace(one, first_seen=min(o.first_seen for o in (one, *within)))
+    if before is None:
+        first = _first(ledger)
+        before = SinkProof(
+            pipeline=ledger.pipeline,
+            sink=ledger.sink,
+            at=now,
+            invocation_id=invocation_id,
+            position=0,
+            chain_head="",
+            first_epoch=first.epoch,
+            first_batch_id=first.batch_id,
+        )
+    return replace(before, invocation_id=invocation_id, open=tuple(opened.values()))
+
+
+def _first(ledger: LedgerSlice) -> EntryHead:
+    """The first micro-batch of a slice that has entries; the first entry where it has none."""
+    return next((head for head in ledger.heads if head.is_micro_batch), ledger.heads[0])
 
 
 def _of_sink(results: Sequence[CheckResult], sink: str) -> list[CheckResult]:
@@ -244,15 +297,18 @@ def _covered(before: SinkProof | None, ledger: LedgerSlice, settled: int) -> tup
 
 def _open(before: SinkProof | None, results: Sequence[CheckResult], now: datetime) -> list[OpenFinding]:
     """What is open after an audit: its own findings, and earlier ones that no check of it could look at."""
-    earlier = list(before.open) if before is not None else []
+    earlier = before.open if before is not None else ()
     ran = {r.check for r in results}
-    found = [(r.check, f) for r in results for f in r.findings if stays_open(r.check, f)]
     kept = [one for one in earlier if one.accepted is not None or one.check not in ran]
-    for check, reported in found:
+    return [*kept, *_found(earlier, results, now)]
+
+
+def _found(earlier: Sequence[OpenFinding], results: Sequence[CheckResult], now: datetime) -> Iterator[OpenFinding]:
+    """What an audit found that stays open, known since the audit that first found it."""
+    for check, reported in ((r.check, f) for r in results for f in r.findings if stays_open(r.check, f)):
         # Each audit adds the age to the message anew; a finding without a place is known by its message.
         since = next((one.since for one in earlier if reported.message.endswith(one.since)), "")
         finding = replace(reported, message=reported.message.removesuffix(since))
         known_as = [one for one in earlier if one.check == check and one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
-        kept.append(OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now))
-    return kept
+        yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now)

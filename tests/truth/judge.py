@@ -75,8 +75,11 @@ def project(isolation_level: str, topics: tuple[str, ...] = (TOPIC,)) -> Project
 
 @cache
 def _selected(isolation_level: str, topics: tuple[str, ...], only: tuple[str, ...]) -> list[Bound]:
-    """The project's checks, or those that an audit is asked for."""
-    return [b for b in select(bind(project(isolation_level, topics)), only, (), None) if b.kind == "evidence"]
+    """The project's checks, or those with the names that an audit is asked for."""
+    selectors = [f"test_name:{name}" for name in only]
+    bounds = [b for b in select(bind(project(isolation_level, topics)), selectors, (), None) if b.kind == "evidence"]
+    assert not only or {bound.check.test for bound in bounds} == set(only)
+    return bounds
 
 
 class WorldSources(Sources):

@@ -10,7 +10,7 @@ import pytest
 
 from recon.errors import LedgerError
 from recon.ledger.proofs import ProofEdited
-from recon.model import Code
+from recon.model import Code, Finding
 from recon.model.proof import Acceptance, SinkProof
 from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore
@@ -270,6 +270,140 @@ def test_a_doubled_row_is_not_repaired_because_another_one_is_found_beside_it() 
     assert world.truth.doubled >= {(TOPIC, "id-1", 1, 12)}
     assert not any(begin <= 12 < end for begin, end in spans(second, Code.REPAIRED)), second.because
     assert any(begin <= 12 < end for begin, end in spans(second, Code.DUPLICATE))
+
+
+# -- audits that lack a witness ----------------------------------------------------------------------
+
+
+def found(world: World) -> list[Finding]:
+    """What is open and not accepted."""
+    return [one.finding for one in state(world).open if one.accepted is None]
+
+
+def opened(world: World) -> set[tuple[Code, tuple[int, ...] | None, tuple[int, int] | None]]:
+    """The code of each of these, the versions that it names, and its offsets."""
+    return {(f.code, f.changed_by, f.span) for f in found(world)}
+
+
+def deleted(world: World, offset: int) -> int:
+    """The version of the DELETE that took the row of an offset of partition 0."""
+    world.delete(lambda row: row.place[2:] == (0, offset))
+    return max(world.commits)
+
+
+def test_what_an_audit_without_a_witness_refutes_stays_open_and_proves_nothing() -> None:
+    world = ran(3)
+    audit(world)
+    proved = state(world)
+    version = deleted(world, 6)
+    audit(world, sources_of=WithoutSpark)
+    first = state(world)
+    assert opened(world) == {(Code.MUTATED, (version,), None), (Code.GAP, (version,), None)}
+    assert replace(first, open=(), **_OF_THE_AUDIT) == replace(proved, **_OF_THE_AUDIT)
+    # Seen again it is the same finding; another deletion is another one.
+    world.tick(hours=20)
+    ran(1, world)
+    again = deleted(world, 7)
+    for _ in range(2):
+        judgement = audit(world, sources_of=WithoutSpark)
+    assert opened(world) == {(c, (v,), None) for c in (Code.MUTATED, Code.GAP) for v in (version, again)}
+    of_before = [one for one in state(world).open if one.finding.changed_by == (version,)]
+    assert {(one.id, one.first_seen) for one in of_before} == {(one.id, one.first_seen) for one in first.open}
+    assert all(one.last_seen == world.now for one in of_before)
+    assert all(one.id in judgement.because or "also" in judgement.because for one in of_before)
+    # Whoever removes the results of these audits removes nothing from the proof, and the next audit goes on from it.
+    results = world.ledger.results
+    assert isinstance(results, MemoryStore)
+    results.parts = []
+    assert audit(world).answer == "not complete"
+    assert state(world).position == 4
+    assert opened(world) >= {(Code.MUTATED, (version,), None), (Code.GAP, (version, again), (6, 8))}
+
+
+_OF_THE_AUDIT = {"sequence": 0, "entry_hash": "", "invocation_id": "", "results_hash": ""}
+
+
+def test_what_the_first_audit_refutes_stays_open_though_it_lacks_a_witness() -> None:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(skip=4)
+    assert audit(world, sources_of=WithoutKafka).codes >= {"GAP"}
+    first = state(world)
+    assert (first.position, first.table_version, first.coverage) == (0, None, ())
+    assert {one.finding.span for one in first.open} == {(15, 19)}
+    # Nothing was proved: the next audit judges the whole ledger, as the first one does.
+    judgement = audit(world)
+    assert judgement.facts.period_from is None and spans(judgement, Code.GAP) == {(15, 19)}
+    assert state(world).position == 4
+    read_again(world, 10, 4)
+    assert (audit(world).codes, state(world).open) == ({"REPAIRED"}, ())
+
+
+def test_an_audit_without_a_witness_closes_nothing_and_leaves_what_was_accepted() -> None:
+    world = with_gap()
+    accept(world, lambda s: [o.id for o in s.open if o.finding.partition == 0])
+    before = state(world)
+    read_again(world, 10, 4)
+    judgement = audit(world, sources_of=WithoutKafka)
+    assert judgement.codes >= {"REPAIRED"} and state(world) == before, "it refuted nothing new"
+    world.produce()
+    world.micro_batch(skip=2)
+    audit(world, sources_of=WithoutKafka)
+    assert {one.finding.span for one in state(world).open} >= {(15, 19)}
+    assert [one for one in state(world).open if one.accepted is not None] == [
+        one for one in before.open if one.accepted is not None
+    ]
+    judgement = audit(world)
+    assert "REPAIRED" in judgement.codes and state(world).position == 6
+    assert {one.finding.span for one in state(world).open if one.accepted is None} == {(25, 27)}
+
+
+def test_a_wider_loss_takes_the_place_of_the_one_that_was_found_first() -> None:
+    world = ran(2)
+    world.produce()
+    world.micro_batch()
+    audit(world)
+    deleted(world, 11)
+    audit(world, only=("source_rows", "delta_history"))
+    first = {one.finding.span: one.first_seen for one in state(world).open if one.check == "source_rows"}
+    assert set(first) == {(11, 12)} and state(world).position == 3
+    world.delete(lambda row: row.place[2:] in ((0, 10), (0, 12)))
+    audit(world, only=("source_rows", "delta_history"))
+    wider = {one.finding.span: one.first_seen for one in state(world).open if one.check == "source_rows"}
+    assert wider == {(10, 13): first[11, 12]}
+
+
+@pytest.mark.parametrize("bounded", ["from_", "to"])
+def test_what_an_audit_of_a_period_refutes_is_not_kept(bounded: str) -> None:
+    world = ran(3)
+    audit(world)
+    world.delete(lambda row: row.batch_id == 1)
+    before, at = state(world), {"from_": world.commits[0].timestamp, "to": world.now}[bounded]
+    assert audit(world, **{bounded: at}).answer == "not complete"  # type: ignore[arg-type]
+    assert state(world) == before
+
+
+def test_one_deletion_is_one_finding_however_many_audits_look_at_it() -> None:
+    """Also where the entries that are looked at again begin later in each audit; and it is accepted once."""
+    world = ran(3)
+    audit(world)
+    for _ in range(4):
+        world.tick(hours=5)
+        ran(2, world)
+        audit(world)
+    version = deleted(world, 6)
+    for hours in (0, 4, 4, 4):
+        world.tick(hours=hours)
+        ran(1, world)
+        audit(world)
+        of_commit = [(Code.GAP, (version,), None), (Code.MUTATED, (version,), None)]
+        assert sorted((f.code, f.changed_by, f.span) for f in found(world) if f.span is None) == of_commit
+    assert {f.span for f in found(world)} == {None, (6, 7)}
+    accept(world)
+    for _ in range(5):
+        world.tick(hours=4)
+        ran(1, world)
+        assert audit(world).facts.says == "complete, but for 3 accepted findings"
 
 
 # -- tampering ---------------------------------------------------------------------------------------

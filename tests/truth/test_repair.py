@@ -89,6 +89,7 @@ def broken(fault: Callable[[World], None], *, later: bool = False) -> World:
 def whole(world: World, judgement: Judgement) -> None:
     assert world.truth.whole, world.truth
     assert (judgement.answer, state(world).open) == ("complete", ()), judgement.because
+    assert all(sink.account is None or sink.account.difference in (None, 0) for sink in judgement.facts.sinks)
     next_day(world)
     again = audit(world)
     assert again.answer == "complete", again.because

@@ -145,6 +145,8 @@ class World:
         self.number = 0  # of the micro-batch that runs
         self.read_by: dict[Place, int] = {}  # the micro-batch of the first epoch that read past a record
         self.snapshots: dict[int, list[Row]] = {}  # the rows of each version but the newest
+        self.forgiven: Truth = Truth(set(), set(), set())  # what somebody accepted
+        self.forgiven_rows: Counter[Place] = Counter()  # how many rows each record had then
         self.written: dict[int, int] = {}  # rows in the files that each version added
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
 
@@ -266,6 +268,8 @@ class World:
         lost = {kept[i] for i in lose if i < len(kept)}
         again = [place for i, place in enumerate(kept) if i in double]
         faulty = [place for place in kept if place not in lost] + again
+        if by == "transform" and not again:
+            self.expected -= lost  # leaving rows out, and doubling none, is what a transform that filters does
         returned = kept if by == "sink" else faulty
         read = [place for place in read if place not in lost] + again if by == "reader" else read
         self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
@@ -630,10 +634,20 @@ class World:
         live = Counter(row.place for row in self.rows)
         before = {place for place, at in self.read_by.items() if at < batch_id}
         return Truth(
-            lost={place for place in self.expected - before if not live[place]},
-            doubled={place for place, count in live.items() if count > 1 and place not in before},
+            lost={place for place in self.expected - before - self.forgiven.lost if not live[place]},
+            doubled={
+                place
+                for place, count in live.items()
+                if count > max(1, self.forgiven_rows[place]) and place not in before
+            },
             phantom={place for place in self.wrong - before if live[place]},
         )
+
+    def forgive(self) -> None:
+        """Somebody accepts what is lost and doubled now: from then on the truth is what is lost or doubled besides."""
+        now, live = self.truth, Counter(row.place for row in self.rows)
+        self.forgiven = Truth(self.forgiven.lost | now.lost, self.forgiven.doubled | now.doubled, set())
+        self.forgiven_rows = Counter({place: live[place] for place in self.forgiven.doubled})
 
 
 def fingerprint(places: Iterable[Place]) -> int:

@@ -39,7 +39,7 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, 
     mutations = [commit for commit in later if changes_rows(commit)]
     for commit in mutations:
         if before := bisect_left(standing, commit.version):
-            _report_mutation(commit, standing[0], standing[before - 1], findings)
+            _report_mutation(commit, standing[before - 1], findings)
     for commit in later:
         if is_restore(commit):
             _report_restore(commit, audited, versions, findings)
@@ -57,22 +57,27 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, 
         _report_strangers(strangers, findings, by_rows=by_rows)
 
 
-def _report_mutation(commit: DeltaCommit, first: int, last: int, findings: Findings) -> None:
-    """A commit that changed rows after the audited versions from `first` to `last`."""
+def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None:
+    """A commit that changed rows of the audited versions, of which `last` is the newest before it.
+
+    What the messages say does not depend on where the judged entries begin: a finding without a place is known by its
+    message, and a commit that the next audit sees again is one finding.
+    """
     lost = rows_lost(commit)
     rows = "an unknown number of rows" if lost is None else plural(lost, "row")
     what = commit.operation + (f" with mode {mode}" if (mode := commit.operation_parameters.get("mode")) else "")
     findings.add(
         Code.MUTATED,
-        f"version {commit.version} is {what}, which changed rows after the audited versions {first} to "
-        f"{last} and took away {rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
+        f"version {commit.version} is {what}, which changed rows that were audited up to version {last} and took away "
+        f"{rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
         changed_by=(commit.version,),
     )
     if lost != 0 and not wipes(commit):
         findings.add(
             Code.GAP,
-            f"{rows} of the audited versions {first} to {last} are gone since version {commit.version} "
-            f"({commit.operation}); source_rows names their offsets",
+            f"{rows} {'is' if lost == 1 else 'are'} gone since version {commit.version} ({commit.operation} at "
+            f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z), of those audited up to version {last}; source_rows names their "
+            "offsets",
             rows=lost,
             changed_by=(commit.version,),
         )

@@ -407,18 +407,19 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
             "double rows is not known; `recon audit --full` looks at the rows of all micro-batches",
         )
     elif rows.missing:
-        gone = plural(rows.missing, "row")
+        # Before which version it had how many rows changes as more of the log is cleaned up, and is in the evidence:
+        # a finding without a place is known by its message.
+        gone, one = plural(rows.missing, "row"), rows.missing == 1
         findings.add(
             Code.MUTATED,
-            f"{delta.location} had {plural(rows.held, 'row')} before version {rows.version}, and {counted} accounts "
-            f"for {rows.accounted:,}: {gone} were taken away by commits that are cleaned up from the log; find out who "
-            "ran a DELETE, a RESTORE or an overwrite",
+            f"{delta.location} lacks {gone} that {counted} accounts for: commits that are cleaned up from the log took "
+            f"{'it' if one else 'them'} away; find out who ran a DELETE, a RESTORE or an overwrite",
             changed_by=(),
         )
         findings.add(
             Code.GAP,
-            f"{gone} that were written to {delta.location} before version {rows.version} are gone, and the log no "
-            "longer shows why; source_rows names their offsets",
+            f"{gone} that {'was' if one else 'were'} written to {delta.location}, and that {counted} accounts for, "
+            f"{'is' if one else 'are'} gone, and the log no longer shows why; source_rows names the offsets",
             rows=rows.missing,
             changed_by=(),
         )

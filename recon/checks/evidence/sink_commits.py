@@ -99,10 +99,14 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Rows that were removed since they were written, by whomever: the record does not know."""
     gone = -rows_changed(witnesses)
     if gone > 0:
+        proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+        counted = proof is not None and proof.other_rows is not None
+        since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else "since then"
+        rows, them = plural(gone, "row"), "it" if gone == 1 else "them"
         findings.add(
             Code.MUTATED,
-            f"{plural(gone, 'row')} that were written to {log.location} are gone: somebody removed them before "
-            f"{witnesses.now:%Y-%m-%d %H:%M:%S}Z; source_rows names the offsets of those whose micro-batch it reads",
+            f"{log.location} lacks {rows} that had been written to it: somebody removed {them} {since}; source_rows "
+            "names the offsets of those whose micro-batch it reads",
             rows=gone,
             changed_by=(),
         )

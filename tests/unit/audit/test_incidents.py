@@ -246,11 +246,24 @@ def test_commands_quote_names() -> None:
     assert one.steps[0].command == "recon explain --pipeline 'a b; rm -rf ~'"
 
 
-def test_an_audit_that_stores_nothing_gives_no_ids_to_accept() -> None:
+@pytest.mark.parametrize(
+    ("code", "whole", "keeps", "stored"),
+    [
+        (Code.GAP, True, True, True),
+        (Code.GAP, True, False, False),
+        (Code.GAP, False, True, True),  # a refutation stays open, whatever else was not evaluated
+        (Code.INCONCLUSIVE, True, True, True),
+        (Code.INCONCLUSIVE, False, True, False),  # the next audit, which evaluates all checks, may answer it
+    ],
+)
+def test_only_what_the_audit_stores_has_an_id_to_accept(code: Code, whole: bool, keeps: bool, stored: bool) -> None:
     seen = witnesses(ledger(*ENTRIES))
-    results = [dataclasses.replace(passed("source_rows"), findings=(finding(Code.GAP, 1, 2),)), *OTHERS]
-    for incident in (*incidents(seen, results), *incidents(seen, [*results, passed("delta_history")], keeps=False)):
-        assert [step.command for step in incident.steps] == ["recon audit"]
+    results = [dataclasses.replace(passed("source_rows"), findings=(finding(code, 1, 2),)), *OTHERS]
+    results += [passed("delta_history")] if whole else []
+    (incident,) = incidents(seen, results, keeps=keeps)
+    commands = [step.command for step in incident.steps]
+    assert any(command.startswith("recon accept") for command in commands) is stored
+    assert ("recon audit" in commands) is not stored
 
 
 def earlier(one: Finding, check: str = "source_rows", **fields: Any) -> Proofs:

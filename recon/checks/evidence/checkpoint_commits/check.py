@@ -305,7 +305,8 @@ class _Evaluation:
         kept = [commit for version, commit in log.commits.items() if version < first.sink_version]
         if any(commit.adds_rows for commit in kept):
             return "had rows before"
-        unseen = len(kept) < first.sink_version and self.witnesses.sink not in self.witnesses.proofs.of_sink
+        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        unseen = len(kept) < first.sink_version and not (proof is not None and proof.position)
         return "may have had rows, which its log no longer shows, before" if unseen else ""
 
     def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
