@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -136,12 +136,13 @@ def build(folder: Path, pipelines: int = PIPELINES, days: int = DAYS) -> None:
     )
     (folder / "recon.yml").write_text(f"version: 2\nname: lake\nledger: _recon\npipelines:\n{listed}\n")
     ledger = open_ledger(load(folder))
-    _entries(ledger, pipelines, days)
-    _audits(ledger, pipelines, days)
+    _audits(ledger, pipelines, days, _entries(ledger, pipelines, days))
 
 
-def _entries(ledger: Ledger, pipelines: int, days: int) -> None:
+def _entries(ledger: Ledger, pipelines: int, days: int) -> dict[tuple[str, int], str]:
+    """Appends the entries; the hash of the last one of each pipeline and day."""
     heads = dict.fromkeys(names(pipelines), "")
+    ends: dict[tuple[str, int], str] = {}
     location = ledger.location
     for day in range(days):
         of_day: list[LedgerEntry] = []
@@ -152,6 +153,7 @@ def _entries(ledger: Ledger, pipelines: int, days: int) -> None:
                 )
                 heads[name] = linked.entry_hash
                 of_day.append(linked)
+            ends[name, day] = heads[name]
         table = columns.to_table(of_day)
         if day == 0:
             ledger.store.append(table)
@@ -159,6 +161,7 @@ def _entries(ledger: Ledger, pipelines: int, days: int) -> None:
             last = day == days - 1
             txn = [Transaction(chain_id(name, name), days * A_DAY, None) for name in heads] if last else None
             write_deltalake(location, table, mode="append", commit_properties=CommitProperties(app_transactions=txn))
+    return ends
 
 
 def _entry(name: str, batch_id: int, at: datetime) -> LedgerEntry:
@@ -173,8 +176,8 @@ def _entry(name: str, batch_id: int, at: datetime) -> LedgerEntry:
     )  # fmt: skip
 
 
-def _audits(ledger: Ledger, pipelines: int, days: int) -> None:
-    """An audit a day, and the states that these leave, each behind the one before."""
+def _audits(ledger: Ledger, pipelines: int, days: int, ends: Mapping[tuple[str, int], str]) -> None:
+    """An audit a day, and the states that these leave, each behind the one before; `ends` are of `_entries`."""
     heads = dict.fromkeys(names(pipelines), "")
     lengths = dict.fromkeys(names(pipelines), 0)
     known: dict[str, list[OpenFinding]] = {name: [] for name in names(pipelines)}
@@ -199,8 +202,8 @@ def _audits(ledger: Ledger, pipelines: int, days: int) -> None:
             lengths[name] += 1
             state = SinkProof(
                 pipeline=name, sink=name, at=at, invocation_id=run.invocation_id, position=(day + 1) * A_DAY,
-                chain_head="h", first_epoch=0, first_batch_id=0, results_hash=hash_of(by_pipeline[name]),
-                open=tuple(known[name]),
+                chain_head=ends[name, day], first_epoch=0, first_batch_id=0,
+                results_hash=hash_of(by_pipeline[name]), open=tuple(known[name]),
             )  # fmt: skip
             row = sealed_state(state, number=lengths[name], prev_hash=heads[name], cause="audit", at=at)
             heads[name] = row["entry_hash"]

@@ -6,18 +6,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from recon.audit import summary
 from recon.audit.controls.days import Ran
 from recon.audit.extent import Extent, Where
 from recon.ledger import Ledger
-from recon.ledger.results import RUN, Parameters, evidence_of, findings_of, hash_of, record_of, stored_rows, typed_row
+from recon.ledger.results import RUN, Parameters, findings_of, record_of, stored_rows, typed_row
+from recon.ledger.sealed_results import changed, states_gone
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Code, Finding, Level
 from recon.model.proof import SinkProof
-from recon.text import plural
 
 JUDGED = ("pass", "warn", "fail")
 _WITHIN: tuple[Where | None, ...] = ("within",)
@@ -211,28 +211,12 @@ def audited(ledger: Ledger, pipelines: Sequence[str], from_: datetime, to: datet
         by_pipeline[row["pipeline"]].append(row)
     states, damaged = ledger.proofs.since(pipelines, from_)
     for name in pipelines:
-        if name not in damaged and (gone := _states_gone(ledger, name, by_pipeline[name])):
+        if name not in damaged and (gone := states_gone(by_pipeline[name], partial(ledger.proofs.length, name))):
             damaged[name] = gone
     return {
         name: _of_pipeline(name, by_pipeline[name], states.get(name, ()), damaged.get(name), from_, to)
         for name in pipelines
     }
-
-
-def _states_gone(ledger: Ledger, pipeline: str, rows: Iterable[Row]) -> str:
-    """Says that the proof has fewer states than an audit read; "" where it has them."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        if row["check"] == "ledger_integrity" and row["sink"] and row["is_sealed"]:
-            count = evidence_of(row).get("proof_states")
-            seen[row["sink"]] = max(seen.get(row["sink"], 0), count if isinstance(count, int) else 0)
-    for sink, count in seen.items():
-        if count and (length := ledger.proofs.length(pipeline, sink)) < count:
-            return (
-                f"the proof has {plural(length, 'state')} of pipeline {pipeline}, sink {sink}, and an audit read "
-                f"{count}: the table was removed, or is an older copy"
-            )
-    return ""
 
 
 def _of_pipeline(
@@ -246,13 +230,9 @@ def _of_pipeline(
     by_audit: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_audit[row["invocation_id"]].append(row)
-    edited = [(name, sentence) for name, of in by_audit.items() for sentence in _unsealed(name, of)]
-    proving = {state.invocation_id: state.results_hash for cause, state in states if cause == "audit"}
+    edited = list(changed(by_audit, states))
     if damaged is not None:
         edited.append(("", damaged))
-    edited += _removed(proving, by_audit)
-    others = {name: of for name, of in by_audit.items() if not proving.get(name)}
-    edited += [(name, sentence) for name, of in others.items() for sentence in _not_as_many(name, of)]
     untrusted = {invocation_id for invocation_id, _ in edited}
     audits = [
         audit
@@ -266,32 +246,6 @@ def _of_pipeline(
         edited=[Finding(code=Code.TAMPERED, pipeline=pipeline, message=sentence) for _, sentence in edited],
         states=states,
     )
-
-
-def _unsealed(invocation_id: str, rows: Sequence[Row]) -> Iterator[str]:
-    for row in rows:
-        if not row["is_sealed"]:
-            yield f"the stored result {row['name']} of audit {invocation_id} was edited"
-
-
-def _removed(proving: Mapping[str, str], by_audit: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, str]]:
-    """What was changed in the stored results since audits proved with them: (invocation_id, a sentence)."""
-    for invocation_id, expected in proving.items():
-        if expected and hash_of(by_audit.get(invocation_id, ())) != expected:
-            yield (
-                invocation_id,
-                f"the stored results of audit {invocation_id} are not those that it proved with: some were removed, "
-                "added or edited",
-            )
-
-
-def _not_as_many(invocation_id: str, rows: Sequence[Row]) -> Iterator[str]:
-    """Says that an audit which advanced no proof has more or fewer results than it stored, by its own record."""
-    said = [evidence_of(row).get("selected") for row in rows if row["kind"] == RUN and row["is_sealed"]]
-    # A row that is stored twice, as a merge of files by two processes can leave it, is one.
-    there = len({row["row_hash"] for row in rows if row["kind"] != RUN})
-    if said and said[0] != there:
-        yield f"audit {invocation_id} stored {said[0]} results, and {there} are there: some were removed or added"
 
 
 def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime) -> StoredAudit | None:

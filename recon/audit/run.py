@@ -231,9 +231,9 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
 def _kept(run: _Run, outcome: RunResult) -> RunResult:
     """Stores the results and what they prove, signs the ledger's heads, and looks at earlier audits."""
     project, session = run.project, run.session
-    outcome = store(project, outcome, run.bounds, run.failing_rows, session)
+    outcome, results_kept = store(project, outcome, run.bounds, run.failing_rows, session)
     if run.options.goes_on:
-        outcome = store_proofs(outcome, run.witnesses, session)
+        outcome = store_proofs(outcome, run.witnesses, session, results_kept=results_kept)
     outcome = anchor(project, session, outcome)
     return project.masked(replace(outcome, past=past_audits(project, session.ledger, outcome.generated_at)))
 

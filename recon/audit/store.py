@@ -27,10 +27,13 @@ def store(
     bounds: Sequence[Bound],
     failing_rows: Mapping[str, Sequence[Row]],
     session: AuditSession,
-) -> RunResult:
-    """Appends failing rows and results to the ledger's tables; the run with a note of what could not be stored.
+) -> tuple[RunResult, bool]:
+    """Appends failing rows and results to the ledger's tables.
 
     `bounds` are the checks that were selected, `failing_rows` are by the unique_id of the check that failed.
+
+    Returns:
+        the run with a note of what could not be stored, and whether the results were.
     """
     storing = {bound.unique_id for bound in bounds if bound.config.store_failures}
     failed = [r.unique_id for r in run.results if r.failures and r.unique_id in storing]
@@ -46,25 +49,28 @@ def store(
         elif measured:  # a later audit's history; an audit that measured nothing creates no table
             append_run(ledger.results, replace(run, results=tuple(measured)))
     except Exception as error:
-        return replace(run, notes=(*run.notes, f"the results could not be kept beside the ledger: {_reason(error)}"))
-    return run
+        note = f"the results could not be kept beside the ledger: {_reason(error)}"
+        return replace(run, notes=(*run.notes, note)), False
+    return run, True
 
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
 
 
-def store_proofs(run: RunResult, witnesses: Mapping[str, Witnesses], session: AuditSession) -> RunResult:
+def store_proofs(
+    run: RunResult, witnesses: Mapping[str, Witnesses], session: AuditSession, *, results_kept: bool
+) -> RunResult:
     """Advances the proof of every sink that this audit judged whole; the run with a note of what could not be stored.
 
-    `witnesses` are by pipeline.
+    `witnesses` are by pipeline. `results_kept` is whether the results were stored: a state names no others.
     """
     if all(isinstance(seen.ledgers, Unavailable) for seen in witnesses.values()):
         return run
     table, notes, rows = session.ledger().proofs, [], rows_of(run)
     for pipeline, seen in witnesses.items():
         results = [result for result in run.results if result.pipeline == pipeline]
-        of_pipeline = hash_of(row for row in rows if row["pipeline"] == pipeline)
+        of_pipeline = hash_of(row for row in rows if row["pipeline"] == pipeline) if results_kept else ""
         for sink in known(seen.ledgers) or {}:
             try:
                 why_not = append_proof(table, sink, seen, results, run, of_pipeline)
@@ -85,7 +91,7 @@ def append_proof(
 ) -> str:
     """Stores the state of one sink's proof after an audit; returns why it was not stored, "" otherwise.
 
-    `results` are the pipeline's, `results_hash` is of them as the audit stored them.
+    `results` are the pipeline's, `results_hash` is of them as the audit stored them; "" where it could not.
 
     Raises:
         LedgerError: the table cannot be written.

@@ -345,13 +345,20 @@ class Ledger:
         return sorted(set(arrow.tuples(self.store.read(Filter(), names), *names)))
 
     def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
-        """What is wrong with whole chains, from their first entry on, and with the states that audits left."""
+        """What is wrong with whole chains, from their first entry on, and with the states that audits left.
+
+        An entry that a state names must be in its chain: a ledger that was put back to an earlier one is right in
+        itself.
+        """
         operations = self.store.operations()
         findings: list[Finding] = []
+        hashes: dict[tuple[str, str], dict[int, str]] = {}
         for of_pipeline, of_sink in self.chains():
             if pipeline in (None, of_pipeline) and sink in (None, of_sink):
-                findings.extend(verify(self.slice(of_pipeline, of_sink, operations=operations)))
-        return [*findings, *self.proofs.verify(pipeline, sink)]
+                chain = self.slice(of_pipeline, of_sink, operations=operations)
+                findings.extend(verify(chain))
+                hashes[of_pipeline, of_sink] = {head.sequence: head.entry_hash for head in chain.heads}
+        return [*findings, *self.proofs.verify(hashes, pipeline, sink)]
 
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap.

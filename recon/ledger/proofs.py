@@ -114,8 +114,20 @@ class ProofTable:
                 damaged[name] = str(error)
         return {name: [] if name in damaged else of_pipeline for name, of_pipeline in states.items()}, damaged
 
-    def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
+    def verify(
+        self,
+        entries: Mapping[tuple[str, str], Mapping[int, str]],
+        pipeline: str | None = None,
+        sink: str | None = None,
+    ) -> list[Finding]:
         """What is wrong with the states of whole proofs: edited, missing, or not linked to the one before.
+
+        Nor may one name an entry that the ledger does not have.
+
+        Args:
+            entries: of each pipeline and sink, the entry_hash of the ledger's entries by their sequence.
+            pipeline: only this pipeline's proofs.
+            sink: only proofs of sinks of this name.
 
         Raises:
             LedgerError: the table cannot be read.
@@ -128,10 +140,17 @@ class ProofTable:
         return [
             Finding(code=Code.TAMPERED, message=message, pipeline=of_pipeline, sink=of_sink)
             for (of_pipeline, of_sink), rows in sorted(chains.items())
-            for message in self._faults(of_pipeline, of_sink, sorted(rows, key=lambda row: int(row["sequence"])))
+            for message in self._faults(
+                of_pipeline,
+                of_sink,
+                sorted(rows, key=lambda row: int(row["sequence"])),
+                entries.get((of_pipeline, of_sink), {}),
+            )
         ]
 
-    def _faults(self, pipeline: str, sink: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _faults(
+        self, pipeline: str, sink: str, rows: Sequence[Mapping[str, Any]], entries: Mapping[int, str]
+    ) -> Iterator[str]:
         of_sink = f"of pipeline {pipeline}, sink {sink} in {self.store.location}"
         numbers, length = [row["sequence"] for row in rows], self.length(pipeline, sink)
         if numbers != list(range(1, length + 1)):
@@ -139,15 +158,20 @@ class ProofTable:
             what = f"lack number {some(missing)}" if missing else "have numbers twice, or more than were stored"
             yield f"the states {of_sink} {what}: the table was edited"
         before = ""
+        judged: dict[int, SinkProof] = {}
         for row in rows:
             try:
-                self._opened(row)
+                state = self._opened(row)
+                if any(one.accepted is not None and one.finding.code is Code.TAMPERED for one in state.open):
+                    judged.clear()  # somebody knows that the entries of earlier states are others, or gone
+                judged[state.position] = state
             except ProofEdited as error:
                 yield str(error)
             # The state after one that could not be read begins the chain anew.
             if row["prev_hash"] not in ("", before):
                 yield f"state {row['sequence']} {of_sink} does not follow the one before it: that was edited or removed"
             before = row["entry_hash"]
+        yield from _not_there(judged, entries)
 
     def length(self, pipeline: str, sink: str) -> int:
         """How many states of a sink there are."""
@@ -173,6 +197,24 @@ class ProofTable:
         except ChainMoved:
             return False
         return True
+
+
+def _not_there(judged: Mapping[int, SinkProof], entries: Mapping[int, str]) -> Iterator[str]:
+    """Entries that states name, by position, and that the ledger does not have, or has others in their place."""
+    last = max(judged.values(), key=lambda state: state.position, default=None)
+    if last is not None and last.position and last.position not in entries:
+        yield (
+            f"the audit of {last.at:%Y-%m-%d %H:%M:%S}Z judged the entries of pipeline {last.pipeline}, sink "
+            f"{last.sink} up to number {last.position}, and the ledger has no entry of that number: entries were "
+            "removed, or an older copy of the ledger was put in its place"
+        )
+    for position, state in sorted(judged.items()):
+        if entries.get(position, state.chain_head) != state.chain_head:
+            yield (
+                f"entry {position} of pipeline {state.pipeline}, sink {state.sink} is another one than at the audit of "
+                f"{state.at:%Y-%m-%d %H:%M:%S}Z: entries were replaced since"
+            )
+            return
 
 
 def sealed_state(proof: SinkProof, *, number: int, prev_hash: str, cause: str, at: datetime) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from recon.errors import EvidenceError, LedgerError
 from recon.ledger import Ledger
 from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable, what_is_gone
-from recon.ledger.results import previous_audit
-from recon.ledger.store import open_store
+from recon.ledger.results import previous_audit, stored_rows
+from recon.ledger.sealed_results import changed, states_gone
+from recon.ledger.store import Filter, open_store
 from recon.model import Code, Finding
 from recon.model.integrity import verify_stamps
 from recon.project import Project
@@ -32,8 +36,27 @@ def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: 
     return [
         *ledger.verify(pipeline, sink),
         *_stamps(project, ledger, pipeline, sink),
+        *_results(project, ledger, pipeline),
         *_erasures(project, ledger, pipeline, sink),
     ]
+
+
+def _results(project: Project, ledger: Ledger, pipeline: str | None) -> Iterator[Finding]:
+    """Stored results that were edited, removed or added, and states of proofs that are gone since audits read them."""
+    names = [one.name for one in project.pipelines if pipeline in (None, one.name)]
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for row in stored_rows(ledger.results.read(Filter())) if ledger.results.exists() else ():
+        if row["pipeline"] in rows:
+            rows[row["pipeline"]].append(row)
+    states, _ = ledger.proofs.since(names, _EVER)  # what is wrong with others, the ledger says
+    for name, of_pipeline in rows.items():
+        by_audit: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in of_pipeline:
+            by_audit[row["invocation_id"]].append(row)
+        sentences = [sentence for _, sentence in changed(by_audit, states[name])]
+        for sentence in (*sentences, states_gone(of_pipeline, partial(ledger.proofs.length, name))):
+            if sentence:
+                yield Finding(code=Code.TAMPERED, message=sentence, pipeline=name)
 
 
 def _erasures(project: Project, ledger: Ledger, pipeline: str | None, sink: str | None) -> Iterator[Finding]:

@@ -164,7 +164,7 @@ def test_what_an_audit_of_a_later_period_found_since(lake: AuditedLake, report_a
 
 
 def test_a_ledger_as_it_was_takes_no_entry(lake: AuditedLake) -> None:
-    view = ledger_up_to(lake.ledger, {("orders", "orders"): 1}, {}, ())
+    view = ledger_up_to(lake.ledger, {("orders", "orders"): 1}, {("orders", "orders"): 0}, ())
     assert [one.batch_id for one in view.entries()] == [0] and view.verify() == []
     with pytest.raises(LedgerError, match="is read as it was"):
         view.append(entry(5))
