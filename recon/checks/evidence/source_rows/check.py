@@ -350,7 +350,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         if not why:
             return findings.verdict(message, **verdict.evidence)
     proved -= len({*spot_check.contradictions(counts, witnesses), *spot_check.unproved(counts, witnesses)})
-    return without_rows(verdict, witnesses.rows, why, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
+    return without_rows(verdict, witnesses.rows, why, f"the counts of {proved:,} of {batches:,} micro-batches agree; ")
 
 
 def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:

@@ -104,7 +104,7 @@ def test_a_deficit_needs_the_rows() -> None:
     verdict = judged(SHORT)
     assert verdict.failures == 0
     assert verdict.unproved == (
-        "1 of 2 micro-batches are proved by counts; 1 micro-batch (micro-batch 1 (epoch 0)) with 2 offsets without a "
+        "the counts of 1 of 2 micro-batches agree; 1 micro-batch (micro-batch 1 (epoch 0)) with 2 offsets without a "
         "counted row: the sink's rows are needed and rows did not answer"
     )
 
