@@ -107,7 +107,7 @@ def test_rows_that_somebody_removes_from_a_database_or_adds_to_it(
         run = lake.audit()
         assert run.pipelines[0].answer == "not complete" and failing(run) == {"MUTATED", "GAP"}
         assert sorted((f.start_offset, f.end_offset) for f in findings(run, "GAP")) == [(3, 4), (14, 15)]
-        assert "2 rows that were written" in findings(run, "MUTATED")[0].message
+        assert "lacks 2 rows that had been written" in findings(run, "MUTATED")[0].message
         again = lake.audit()
         assert len(findings(again, "MUTATED")) == 1, "reported once, and open since"
 

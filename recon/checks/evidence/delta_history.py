@@ -177,9 +177,8 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     if not delta.exists:
         findings.add(
             Code.LEDGER_ORPHAN,
-            f"there is no {delta.words.table} at {delta.location}, and the ledger claims "
-            f"{plural(len(ledger.heads) - ledger.anchors, 'commit')} in it for the period: it was removed or moved; "
-            "correct the sink's target in recon.yml, or restore the table",
+            f"there is no {delta.words.table} at {delta.location}, and the ledger claims commits in it: it was removed "
+            "or moved; correct the sink's target in recon.yml, or restore the table",
         )
         return
     width = widths(ledger)

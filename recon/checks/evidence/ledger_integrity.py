@@ -127,8 +127,8 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     elif at is None and last < known_end.sequence and unbounded:
         findings.add(
             Code.TAMPERED,
-            f"the ledger ends with entry {last}, and the audit of {known_end.at:%Y-%m-%d %H:%M:%S}Z saw entry "
-            f"{known_end.sequence}: entries were removed since",
+            f"the ledger has no entry {known_end.sequence} any more, which the audit of "
+            f"{known_end.at:%Y-%m-%d %H:%M:%S}Z saw: entries were removed since",
         )
 
 
