@@ -9,11 +9,11 @@ data files: `Evidence` reads these later, when a check needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from recon.audit.options import Options
 from recon.audit.sources import Sources
@@ -33,6 +33,7 @@ from recon.ledger.erasures import ErasuresEdited, what_is_gone
 from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
+from recon.ledger.unstored import with_unstored
 from recon.model import (
     CheckpointWitness,
     CommitRows,
@@ -422,6 +423,8 @@ class _Reader:
                 damaged[sink.name] = str(error)
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
+        if previous is not None:
+            self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
         contradicted = {
             sink: sentence
             for (pipeline, sink), sentence in self.sources.session.contradictions().items()
@@ -431,6 +434,28 @@ class _Reader:
             of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths, contradicted=contradicted
         )
         return self._with_erasures(proofs, previous)
+
+    def _with_unstored(
+        self,
+        ledger: Ledger,
+        found: Sequence[Mapping[str, Any]],
+        of_sink: dict[str, SinkProof],
+        unreadable: dict[str, str],
+        damaged: Collection[str],
+    ) -> None:
+        """Adds to the states what audits refuted that left none; not to a sink that was added to the pipeline."""
+        known_sinks = set(of_sink) or {sink.name for sink in self._sinks}
+        for sink in known_sinks - unreadable.keys() - set(damaged):
+            try:
+                state = with_unstored(
+                    of_sink.get(sink), self.sources.pipeline.name, sink, found, ledger.proofs, self.now
+                )
+            except Exception as error:  # whatever a store raises: what is open is not known
+                of_sink.pop(sink, None)
+                unreadable[sink] = first_line(error)
+                continue
+            if state is not None:
+                of_sink[sink] = state
 
     def _with_erasures(self, proofs: Proofs, previous: PreviousAudit | None) -> Proofs:
         """What was erased of the sinks, held against what earlier audits saw of it."""

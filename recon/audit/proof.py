@@ -66,6 +66,7 @@ def advance(
     # Before anything is settled, a state holds what is open, so that it can be accepted.
     position, chain_head, committed_at = max(ends, key=lambda end: end[0], default=(0, "", None))
     first = _first(ledger)
+    begun = before if before is not None and before.position else None
     table = (known(witnesses.delta) or {}).get(sink)
     covered = _covered(before, ledger, len(settled))
     return SinkProof(
@@ -76,9 +77,9 @@ def advance(
         position=position,
         chain_head=chain_head,
         committed_at=committed_at,
-        first_epoch=before.first_epoch if before is not None else first.epoch,
-        first_batch_id=before.first_batch_id if before is not None else first.batch_id,
-        unwitnessed=(before is not None and before.unwitnessed)
+        first_epoch=begun.first_epoch if begun is not None else first.epoch,
+        first_batch_id=begun.first_batch_id if begun is not None else first.batch_id,
+        unwitnessed=(begun is not None and begun.unwitnessed)
         or any(f.code is Code.UNWITNESSED for r in mine for f in r.findings),
         filtered=(before is not None and before.filtered) or any(head.rows_filtered for head in settled),
         table_id=table.table_id if table is not None else None,

@@ -22,7 +22,7 @@ def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice
     """
     parts = []
     for sink, ledger in ledgers.items():
-        proof = proofs.get(sink)
+        proof = _proved(proofs).get(sink)
         of_period = ledger.heads[ledger.anchors :]
         if proof is not None and of_period and of_period[0].sequence > proof.position + 1:
             proof = None
@@ -51,10 +51,16 @@ def unwitnessed_before(
 ) -> str:
     """The first micro-batch that the verdict speaks of, where others are known to have run before; else ""."""
     found = {f.sink for r in results for f in r.findings if f.code is Code.UNWITNESSED and f.sink is not None}
-    firsts = {proof.first_batch_id for proof in proofs.values() if proof.unwitnessed}
-    new = [ledgers[sink] for sink in found - proofs.keys() if sink in ledgers]
+    proved = _proved(proofs)
+    firsts = {proof.first_batch_id for proof in proved.values() if proof.unwitnessed}
+    new = [ledgers[sink] for sink in found - proved.keys() if sink in ledgers]
     firsts |= {ledger.heads[0].batch_id for ledger in new if ledger.heads}
     return f"micro-batch {max(firsts)}" if firsts else ""
+
+
+def _proved(proofs: Mapping[str, SinkProof]) -> Mapping[str, SinkProof]:
+    """The states in which something is proved: others hold what is open, and no more."""
+    return {sink: proof for sink, proof in proofs.items() if proof.position}
 
 
 def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from recon.errors import LedgerError, UnreachedLedgerError
 from recon.ledger import arrow
 from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
 from recon.model import Code, Finding
-from recon.model.proof import SinkProof
+from recon.model.proof import OpenFinding, SinkProof
 from recon.model.wire.app_ids import chain_id
 from recon.model.wire.proof import dump_proof, parse_proof
 from recon.text import some
@@ -76,7 +76,7 @@ class ProofTable:
 
     def _opened(self, row: Mapping[str, Any]) -> SinkProof:
         place = f"state {row['sequence']} of pipeline {row['pipeline']}, sink {row['sink']} in {self.store.location}"
-        if _seal(row) != row["entry_hash"]:
+        if _seal(row) != row["entry_hash"] or row["date"] != row["at"].date():
             raise ProofEdited(f"{place} does not match its own entry_hash: it was edited")
         try:
             proof = parse_proof(row["state"])
@@ -84,7 +84,7 @@ class ProofTable:
             raise ProofEdited(f"{place}: {error}") from error
         if (proof.pipeline, proof.sink) != (row["pipeline"], row["sink"]):
             raise ProofEdited(f"{place} is of pipeline {proof.pipeline}, sink {proof.sink}: it was edited")
-        return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"])
+        return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"], stored_at=row["at"])
 
     def since(
         self, pipelines: Collection[str], since: datetime
@@ -158,10 +158,12 @@ class ProofTable:
             what = f"lack number {some(missing)}" if missing else "have numbers twice, or more than were stored"
             yield f"the states {of_sink} {what}: the table was edited"
         before = ""
+        newest: Sequence[OpenFinding] = ()
         judged: dict[int, SinkProof] = {}
         for row in rows:
             try:
                 state = self._opened(row)
+                newest = state.open
                 if any(one.accepted is not None and one.finding.code is Code.TAMPERED for one in state.open):
                     judged.clear()  # somebody knows that the entries of earlier states are others, or gone
                 judged[state.position] = state
@@ -172,6 +174,9 @@ class ProofTable:
                 yield f"state {row['sequence']} {of_sink} does not follow the one before it: that was edited or removed"
             before = row["entry_hash"]
         yield from _not_there(judged, entries)
+        for one in newest:
+            if one.finding.code is Code.TAMPERED and one.accepted is None:
+                yield f"an audit found, and nobody accepted: {one.finding.message}"
 
     def length(self, pipeline: str, sink: str) -> int:
         """How many states of a sink there are."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _GIVEN = ("pass", "warn", "fail")  # statuses of a check that gave a verdict
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
+_EXAMINED_AGAIN = ("from", "to", "history_to")  # options of audits of a period, and of `recon retry`
 
 # `kind`, and `check`, of a row that is no check's: its evidence is who ran the audit, and how.
 RUN = "run"
@@ -365,7 +366,19 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
         proof_states=states,
         erasures=erasures,
         tables=_tables(rows),
+        found=_found(rows),
     )
+
+
+def _found(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The results with findings, without those of audits that examined a period again."""
+    again = {
+        row["invocation_id"]
+        for row in rows
+        if row["kind"] == RUN and any((row["evidence"].get("args") or {}).get(name) for name in _EXAMINED_AGAIN)
+    }
+    found = [r for r in rows if r["kind"] == "evidence" and r["findings"] not in (None, "[]")]
+    return sorted((r for r in found if r["invocation_id"] not in again), key=lambda row: row["generated_at"])
 
 
 def typed_row(row: Mapping[str, Any], *, sealed: bool = False) -> dict[str, Any]:

@@ -561,7 +561,7 @@ class PreviousAudit:
     `ledger_version` is the version up to which the ledger table's own history was checked; `proof_states` maps sink →
     the number of states of its proof that an audit found, `erasures` the number of its erasures that one found and the
     hash of the newest of these; `tables` maps sink → the sink's Delta table as it was read
-    last.
+    last. `found` are the stored results with findings of audits that went on from the proof, oldest first.
     """
 
     generated_at: datetime
@@ -572,6 +572,7 @@ class PreviousAudit:
     proof_states: Mapping[str, int] = field(default_factory=dict)
     erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tables: Mapping[str, KnownTable] = field(default_factory=dict)
+    found: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -209,6 +209,7 @@ class SinkProof:
             the log that the audit saw in its place follows it.
         open: findings that are not repaired; among them those that somebody accepted.
         sequence: the number of this state in its own chain, from 1 on.
+        stored_at: when it was stored, UTC; None of one that was not.
     """
 
     pipeline: str
@@ -233,6 +234,7 @@ class SinkProof:
     open: tuple[OpenFinding, ...] = ()
     sequence: int = 0
     entry_hash: str = ""
+    stored_at: datetime | None = None
 
     @property
     def begins(self) -> Mapping[tuple[str, int], int]:

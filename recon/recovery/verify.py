@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -14,11 +14,13 @@ from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable, what_i
 from recon.ledger.results import previous_audit, stored_rows
 from recon.ledger.sealed_results import changed, states_gone
 from recon.ledger.store import Filter, open_store
-from recon.model import Code, Finding
+from recon.ledger.unstored import with_unstored
+from recon.model import Code, Finding, PreviousAudit
 from recon.model.integrity import verify_stamps
 from recon.project import Project
 from recon.sinks import open_sink
 from recon.spark.catalog import ask_active
+from recon.text import plural
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,12 +35,57 @@ def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: 
         sink: only chains of sinks of this name.
     """
     ask_active(project)
+    previous = {one.name: _previous(ledger, one.name) for one in project.pipelines if pipeline in (None, one.name)}
     return [
         *ledger.verify(pipeline, sink),
         *_stamps(project, ledger, pipeline, sink),
         *_results(project, ledger, pipeline),
-        *_erasures(project, ledger, pipeline, sink),
+        *_unstored(project, ledger, previous, sink),
+        *_erasures(project, previous, sink),
     ]
+
+
+def _previous(ledger: Ledger, pipeline: str) -> PreviousAudit | None:
+    try:
+        return previous_audit(ledger.results, pipeline, _EVER)
+    except LedgerError:  # audits say so
+        return None
+
+
+def _unstored(
+    project: Project, ledger: Ledger, previous: Mapping[str, PreviousAudit | None], sink: str | None
+) -> Iterator[Finding]:
+    """What audits refuted that left no state; of a sink that was added to its pipeline, nothing."""
+    for name, of_sink in _sinks(project, previous, sink):
+        before = previous[name]
+        others = (ledger.proofs.length(*names) for names in _sinks(project, {name: before}, None))
+        if not ledger.proofs.length(name, of_sink) and any(others):
+            continue
+        try:
+            state = ledger.proofs.newest(name, of_sink)
+            found = before.found if before is not None else ()
+            told = with_unstored(state, name, of_sink, found, ledger.proofs, datetime.now(UTC))
+        except LedgerError:  # a state that was edited, which is told
+            continue
+        more = len(told.open if told is not None else ()) - len(state.open if state is not None else ())
+        if more:
+            yield Finding(
+                code=Code.INCONCLUSIVE,
+                message=f"the proof of pipeline {name}, sink {of_sink} has no state with {plural(more, 'finding')} of "
+                "audits whose results are there: an audit ended before it stored one, or the proof was put back; audit "
+                "again, which keeps what was found open",
+                pipeline=name,
+                sink=of_sink,
+            )
+
+
+def _sinks(
+    project: Project, pipelines: Mapping[str, PreviousAudit | None], sink: str | None
+) -> Iterator[tuple[str, str]]:
+    """The names of the sinks that are verified, each with its pipeline's."""
+    for pipeline in project.pipelines:
+        if pipeline.name in pipelines:
+            yield from ((pipeline.name, one.name) for one in pipeline.sinks if sink in (None, one.name))
 
 
 def _results(project: Project, ledger: Ledger, pipeline: str | None) -> Iterator[Finding]:
@@ -59,28 +106,21 @@ def _results(project: Project, ledger: Ledger, pipeline: str | None) -> Iterator
                 yield Finding(code=Code.TAMPERED, message=sentence, pipeline=name)
 
 
-def _erasures(project: Project, ledger: Ledger, pipeline: str | None, sink: str | None) -> Iterator[Finding]:
+def _erasures(project: Project, previous: Mapping[str, PreviousAudit | None], sink: str | None) -> Iterator[Finding]:
     """What was erased on somebody's request, and entries of erasures that were edited or removed."""
     table = ErasureTable(open_store(project, ERASURES))
-    for of_pipeline in project.pipelines:
+    for names in _sinks(project, previous, sink):
+        before = previous[names[0]]
         try:
-            previous = previous_audit(ledger.results, of_pipeline.name, _EVER)
-        except LedgerError:  # audits say so
-            previous = None
-        for of_sink in of_pipeline.sinks:
-            names = (of_pipeline.name, of_sink.name)
-            if pipeline not in (None, names[0]) or sink not in (None, names[1]):
-                continue
-            try:
-                chain = table.chain(*names)
-                found = [(Code.ERASED, erasure.sentence) for erasure, _ in chain]
-                seen = previous.erasures.get(names[1]) if previous is not None else None
-                if (lacks := what_is_gone(*names, chain, seen)) is not None:
-                    found.append((Code.TAMPERED, lacks))
-            except ErasuresEdited as error:
-                found = [(Code.TAMPERED, str(error))]
-            for code, message in found:
-                yield Finding(code=code, message=message, pipeline=names[0], sink=names[1])
+            chain = table.chain(*names)
+            found = [(Code.ERASED, erasure.sentence) for erasure, _ in chain]
+            seen = before.erasures.get(names[1]) if before is not None else None
+            if (lacks := what_is_gone(*names, chain, seen)) is not None:
+                found.append((Code.TAMPERED, lacks))
+        except ErasuresEdited as error:
+            found = [(Code.TAMPERED, str(error))]
+        for code, message in found:
+            yield Finding(code=code, message=message, pipeline=names[0], sink=names[1])
 
 
 def _stamps(project: Project, ledger: Ledger, pipeline: str | None, sink: str | None) -> Iterator[Finding]:

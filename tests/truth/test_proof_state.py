@@ -320,7 +320,7 @@ def test_what_an_audit_without_a_witness_refutes_stays_open_and_proves_nothing()
     assert opened(world) >= {(Code.MUTATED, (version,), None), (Code.GAP, (version, again), (6, 8))}
 
 
-_OF_THE_AUDIT = {"sequence": 0, "entry_hash": "", "invocation_id": "", "results_hash": ""}
+_OF_THE_AUDIT = {"sequence": 0, "entry_hash": "", "invocation_id": "", "results_hash": "", "stored_at": None}
 
 
 def test_what_the_first_audit_refutes_stays_open_though_it_lacks_a_witness() -> None:
@@ -569,3 +569,45 @@ def test_an_audit_of_a_later_period_does_not_speak_of_what_lies_between_it_and_t
     assert audit(world, from_=begin).because.startswith("Every offset of micro-batch 4 (orders-0 from offset 20, ")
     # A period that begins in what was proved goes on from there.
     assert "GAP" in audit(world).codes
+
+
+@pytest.mark.parametrize("states", [0, 1])
+@pytest.mark.parametrize("sources", [WorldSources, WithoutSpark])
+def test_a_refutation_stays_though_the_state_that_has_it_is_gone(
+    states: int, sources: Callable[[World], WorldSources]
+) -> None:
+    """Nor does the log show any more what happened. The results of the audit that found it are there."""
+    world = ran(3)
+    for _ in range(states):
+        audit(world)
+    version = deleted(world, 6)
+    audit(world, sources_of=sources)
+    refuted = {(f.code, f.span) for f in found(world)}
+    store = stored(world)
+    store.parts = store.parts[:states]
+    store.lengths = dict.fromkeys(store.lengths, states)
+    world.clean_log()
+    judgement = audit(world)
+    assert judgement.answer == "not complete"
+    assert refuted <= {(f.code, f.span) for f in found(world)}
+    assert (Code.MUTATED, (version,), None) in opened(world)
+    # It is taken over once, and accepted as any other.
+    audit(world)
+    accept(world)
+    assert audit(world).facts.says.startswith("complete, but for")
+
+
+def test_what_was_accepted_does_not_come_back_when_the_log_is_cleaned_up() -> None:
+    world = ran(3)
+    audit(world)
+    deleted(world, 6)
+    audit(world)
+    accept(world)
+    for full in (False, True):
+        world.optimize()
+        world.clean_log()
+        judgement = audit(world, full=full)
+        assert judgement.facts.says.startswith("complete, but for"), judgement.because
+    deleted(world, 7)
+    world.clean_log()
+    assert audit(world).answer == "not complete"

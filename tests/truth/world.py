@@ -146,6 +146,8 @@ class World:
         self.read_by: dict[Place, int] = {}  # the micro-batch of the first epoch that read past a record
         self.snapshots: dict[int, list[Row]] = {}  # the rows of each version but the newest
         self.forgiven: Truth = Truth(set(), set(), set())  # what somebody accepted
+        self.acts: list[str] = []  # what happened, by its name
+        self.settled = True  # nothing happened since the beginning, or since all was accepted, that an audit may refute
         self.forgiven_rows: Counter[Place] = Counter()  # how many rows each record had then
         self.written: dict[int, int] = {}  # rows in the files that each version added
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first

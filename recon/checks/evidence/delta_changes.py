@@ -58,7 +58,7 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, 
 
 
 def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None:
-    """A commit that changed rows of the audited versions, of which `last` is the newest before it.
+    """A commit that changed rows of the ledger's commits, of which version `last` is the newest before it.
 
     What the messages say does not depend on where the judged entries begin: a finding without a place is known by its
     message, and a commit that the next audit sees again is one finding.
@@ -68,16 +68,15 @@ def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None
     what = commit.operation + (f" with mode {mode}" if (mode := commit.operation_parameters.get("mode")) else "")
     findings.add(
         Code.MUTATED,
-        f"version {commit.version} is {what}, which changed rows that were audited up to version {last} and took away "
+        f"version {commit.version} is {what}, which changed rows that were written up to version {last} and took away "
         f"{rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
         changed_by=(commit.version,),
     )
     if lost != 0 and not wipes(commit):
         findings.add(
             Code.GAP,
-            f"{rows} {'is' if lost == 1 else 'are'} gone since version {commit.version} ({commit.operation} at "
-            f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z), of those audited up to version {last}; source_rows names their "
-            "offsets",
+            f"{rows} written up to version {last} {'is' if lost == 1 else 'are'} gone since version {commit.version} "
+            f"({commit.operation} at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z); source_rows names their offsets",
             rows=lost,
             changed_by=(commit.version,),
         )

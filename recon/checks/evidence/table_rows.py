@@ -103,9 +103,14 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     if base is None and begins_at:
         return TableRows(version, -1, unknown=_NOT_COUNTED)
     since_begin = _since(-1, 0, version, witnesses, ledger, delta) if ledger.complete and not begins_at else None
-    if base is None or (since_begin is not None and since_begin.missing):
+    if base is None:
         return since_begin
     since_base = _since(*base, version, witnesses, ledger, delta)
+    if since_begin is not None and since_begin.missing:
+        # Rows that were missing when that audit counted are its findings: they are open, or somebody accepted them.
+        written = _written(ledger, -1, base[0] + 1)
+        known_missing = max(written - base[1], 0) if isinstance(written, int) else 0
+        return since_base if since_begin.missing <= known_missing else since_begin
     # Rows too many may have been there when that audit counted; a slice that has every entry shows them all the same.
     return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
 

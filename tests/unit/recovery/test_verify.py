@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -64,7 +65,8 @@ def test_a_ledger_that_was_put_back_is_not_what_audits_judged(tmp_path: Path, re
     tampered = Finding(code=Code.TAMPERED, message="entries were replaced", pipeline="orders", sink="orders")
     one = OpenFinding(finding=tampered, check="ledger_integrity", first_seen=AT, last_seen=AT)
     lake.audit(0, open_=(replace(one, accepted=by if accepted else None),))
-    assert [f.code for f in verify(lake.project, lake.ledger)] == ([] if accepted else [Code.TAMPERED])
+    # Until then it is told besides.
+    assert [f.code for f in verify(lake.project, lake.ledger)] == ([] if accepted else [Code.TAMPERED] * 2)
 
 
 def remove_a_result(folder: Path) -> None:
@@ -105,3 +107,27 @@ def test_results_and_states_that_are_others_than_audits_stored(
     findings = verify(lake.project, lake.ledger)
     assert len(findings) == found and {f.code for f in findings} == {Code.TAMPERED}
     assert all(same_message(f.message) for f in findings)
+
+
+@pytest.mark.parametrize(
+    ("again", "states", "told"),
+    [
+        ({}, 2, False),
+        ({}, 1, True),  # the newest state was removed, or never stored
+        ({}, 0, True),
+        ({"args": {"from": "2026-10-01T00:00:00+00:00", "to": None}}, 1, False),  # of a period that is examined again
+    ],
+)
+def test_a_refutation_of_which_the_proof_has_no_state(
+    tmp_path: Path, again: dict[str, Any], states: int, told: bool
+) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    gap = Finding(code=Code.GAP, message="rows are gone", pipeline="orders", sink="orders", rows=2)
+    one = OpenFinding(finding=gap, check="source_rows", first_seen=AT, last_seen=AT)
+    if states:
+        lake.audit(0)
+    lake.audit(1, gap, open_=(one,), proves=states == 2, **again)
+    found = verify(lake.project, lake.ledger)
+    assert [f.code for f in found] == [Code.INCONCLUSIVE] * told
+    assert all(same_message(f.message) for f in found)
