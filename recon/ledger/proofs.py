@@ -65,7 +65,9 @@ class ProofTable:
             rows = arrow.rows(self.store.read(Filter.of(pipeline, sink, dates=(day,))))
             found = [row for row in rows if row["sequence"] == length]
             if len(found) == 1:
-                return self._opened(found[0])
+                state = self._opened(found[0])
+                of_audits = [(row["sequence"], row["at"]) for row in rows if row["cause"] == "audit"]
+                return replace(state, audited_at=max(of_audits)[1] if of_audits else state.at)  # of an earlier day
             if found:
                 break
         what = f"{len(found)} states" if found else "no state"
@@ -84,7 +86,7 @@ class ProofTable:
             raise ProofEdited(f"{place}: {error}") from error
         if (proof.pipeline, proof.sink) != (row["pipeline"], row["sink"]):
             raise ProofEdited(f"{place} is of pipeline {proof.pipeline}, sink {proof.sink}: it was edited")
-        return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"], stored_at=row["at"])
+        return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"])
 
     def since(
         self, pipelines: Collection[str], since: datetime

@@ -35,7 +35,7 @@ def with_unstored(
     Raises:
         LedgerError: a table cannot be read, or a stored result does not hold what an audit writes there.
     """
-    since = state.stored_at if state is not None else None
+    since = state.audited_at if state is not None else None
     later = [row for row in found if since is None or row["generated_at"] > since]
     refuted = [one for row in later if row["sink"] in (None, sink) for one in _refuted(row)]
     if not refuted:

@@ -209,7 +209,8 @@ class SinkProof:
             the log that the audit saw in its place follows it.
         open: findings that are not repaired; among them those that somebody accepted.
         sequence: the number of this state in its own chain, from 1 on.
-        stored_at: when it was stored, UTC; None of one that was not.
+        audited_at: when the newest audit that left a state stored it, UTC: somebody may have accepted findings since.
+            None of a state that was not read from the table.
     """
 
     pipeline: str
@@ -234,7 +235,7 @@ class SinkProof:
     open: tuple[OpenFinding, ...] = ()
     sequence: int = 0
     entry_hash: str = ""
-    stored_at: datetime | None = None
+    audited_at: datetime | None = None
 
     @property
     def begins(self) -> Mapping[tuple[str, int], int]:

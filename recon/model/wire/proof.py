@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def dump_proof(proof: SinkProof) -> str:
     """The state as JSON, without its place in the chain."""
-    return _codec().dump_json(proof, exclude={"sequence", "entry_hash", "stored_at"}).decode()
+    return _codec().dump_json(proof, exclude={"sequence", "entry_hash", "audited_at"}).decode()
 
 
 def parse_proof(text: str) -> SinkProof:
