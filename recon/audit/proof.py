@@ -5,9 +5,11 @@ An audit in which a check could not be evaluated advances nothing, and what it r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 
 from recon.audit import summary
 from recon.audit.scope import Place, stretches
@@ -20,13 +22,14 @@ from recon.model import (
     Code,
     DeltaWitness,
     EntryHead,
+    Finding,
     LedgerSlice,
     Level,
     Witnesses,
     known,
 )
 from recon.model.offsets import Spans
-from recon.model.proof import CoveredRanges, LogJudged, OpenFinding, SinkProof, stays_open
+from recon.model.proof import SINCE, CoveredRanges, LogJudged, OpenFinding, SinkProof, stays_open
 
 
 def advance(
@@ -115,19 +118,20 @@ def _with_refuted(
 
     What was open stays so, also what the audit saw repaired: the next one that advances the proof sees it again.
     """
-    opened = {(one.check, one.finding): one for one in (before.open if before is not None else ())}
-    refuted = [one for one in _found(tuple(opened.values()), results, now) if one.finding.level is Level.FAIL]
+    earlier = before.open if before is not None else ()
+    refuted = [one for one in _found(earlier, results, now) if one.finding.level is Level.FAIL]
     if not refuted:
         return None
+    opened = _by_place(earlier)
     for one in refuted:
-        same = [other for other in opened.values() if other.check == one.check and other.accepted is None]
-        wider = [other for other in same if other.includes(one.finding)]
-        within = [other for other in same if one.includes(other.finding)]
-        opened.update({(other.check, other.finding): replace(other, last_seen=now) for other in wider})
-        if not wider:
-            for other in within:
-                del opened[other.check, other.finding]
-            opened[one.check, one.finding] = replace(one, first_seen=min(o.first_seen for o in (one, *within)))
+        there = opened[_place(one.check, one.finding)]
+        if any(other.accepted is None and other.includes(one.finding) for other in there):
+            known_as = [o for o in there if o.accepted is None and o.includes(one.finding)]
+            there[:] = [replace(o, last_seen=now) if o in known_as else o for o in there]
+            continue
+        within = [other for other in there if other.accepted is None and one.includes(other.finding)]
+        first_seen = min(other.first_seen for other in (one, *within))
+        there[:] = [*(other for other in there if other not in within), replace(one, first_seen=first_seen)]
     if before is None:
         first = _first(ledger)
         before = SinkProof(
@@ -140,7 +144,19 @@ def _with_refuted(
             first_epoch=first.epoch,
             first_batch_id=first.batch_id,
         )
-    return replace(before, invocation_id=invocation_id, open=tuple(opened.values()))
+    return replace(before, invocation_id=invocation_id, open=tuple(chain.from_iterable(opened.values())))
+
+
+def _place(check: str, finding: Finding) -> tuple[Hashable, ...]:
+    """Where a check found something: two findings of which one includes the other have one place."""
+    return check, finding.sink, finding.topic, finding.partition
+
+
+def _by_place(found: Iterable[OpenFinding]) -> defaultdict[tuple[Hashable, ...], list[OpenFinding]]:
+    places: defaultdict[tuple[Hashable, ...], list[OpenFinding]] = defaultdict(list)
+    for one in found:
+        places[_place(one.check, one.finding)].append(one)
+    return places
 
 
 def _first(ledger: LedgerSlice) -> EntryHead:
@@ -306,10 +322,11 @@ def _open(before: SinkProof | None, results: Sequence[CheckResult], now: datetim
 
 def _found(earlier: Sequence[OpenFinding], results: Sequence[CheckResult], now: datetime) -> Iterator[OpenFinding]:
     """What an audit found that stays open, known since the audit that first found it."""
+    ages, places = {one.since for one in earlier}, _by_place(earlier)
     for check, reported in ((r.check, f) for r in results for f in r.findings if stays_open(r.check, f)):
         # Each audit adds the age to the message anew; a finding without a place is known by its message.
-        since = next((one.since for one in earlier if reported.message.endswith(one.since)), "")
-        finding = replace(reported, message=reported.message.removesuffix(since))
-        known_as = [one for one in earlier if one.check == check and one.accepted is None and one.includes(finding)]
+        message, begin, end = reported.message.rpartition(SINCE)
+        finding = replace(reported, message=message) if begin + end in ages else reported
+        known_as = [one for one in places[_place(check, finding)] if one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
         yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now)

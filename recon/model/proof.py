@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from recon.errors import ConfigError
 from recon.model.erasure import Erasure
@@ -30,6 +31,9 @@ _CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "checkpoint_commits"})
 
 # These checks report ranges that no micro-batch read into the sink; an entry that reads one later repairs it.
 OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets", "atomicity"})
+
+
+SINCE = " (finding "  # how the age begins that later audits add to a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,7 @@ class OpenFinding:
     last_seen: datetime
     accepted: Acceptance | None = None
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Eight hex digits of what happened where, the same for every check that reports it."""
         found = self.finding
@@ -69,11 +73,11 @@ class OpenFinding:
         text = found.message if found.span is None and found.batch_id is None else ""
         return hashlib.sha256(repr((kind_of(found), *where, text)).encode()).hexdigest()[:8]
 
-    @property
+    @cached_property
     def since(self) -> str:
         """What later audits add to its message: its id, its age, and what to do."""
         return (
-            f" (finding {self.id}, open since the audit of {self.first_seen:%Y-%m-%d %H:%M:%S}Z; repair it, or decide "
+            f"{SINCE}{self.id}, open since the audit of {self.first_seen:%Y-%m-%d %H:%M:%S}Z; repair it, or decide "
             f"with `recon accept {self.id}`)"
         )
 

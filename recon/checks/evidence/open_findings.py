@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,12 +27,24 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
         return verdict
     of_check = [(one, of_sink) for one, of_sink in known if one.check == check and one.accepted is None]
     found = [_accepted(finding, check, [one for one, _ in known]) for finding in verdict.findings]
-    carried = [finding for one, of_sink in of_check for finding in _Audit(verdict, check, of_sink, found).carried(one)]
+    places: defaultdict[tuple[str | None, str | None, int | None], list[Finding]] = defaultdict(list)
+    for finding in found:
+        places[_place(finding)].append(finding)
+    carried = [
+        finding
+        for one, of_sink in of_check
+        for finding in _Audit(verdict, check, of_sink, places[_place(one.finding)]).carried(one)
+    ]
     found = [finding for finding in found if not _is_answered(finding, [one for one, _ in of_check])]
     found = [_with_age(finding, [one for one, _ in of_check]) for finding in found]
     if not carried and found == list(verdict.findings):
         return verdict
     return _rejudged(verdict, [*found, *carried])
+
+
+def _place(finding: Finding) -> tuple[str | None, str | None, int | None]:
+    """The sink and the topic partition that a finding is about: of others it says nothing."""
+    return finding.sink, finding.topic, finding.partition
 
 
 def _open(check: str, witnesses: Witnesses) -> list[tuple[str, OpenFinding]]:
@@ -120,7 +133,7 @@ def _judged(ledger: LedgerSlice, finding: Finding, *, read: bool = False) -> Spa
 
 @dataclass(frozen=True)
 class _Audit:
-    """What this audit says of an open finding of one check."""
+    """What this audit says of an open finding of one check; `found` is what it found at the same place."""
 
     verdict: Verdict
     check: str
