@@ -443,13 +443,12 @@ class _Reader:
         unreadable: dict[str, str],
         damaged: Collection[str],
     ) -> None:
-        """Adds to the states what audits refuted that left none; not to a sink that was added to the pipeline."""
-        known_sinks = set(of_sink) or {sink.name for sink in self._sinks}
-        for sink in known_sinks - unreadable.keys() - set(damaged):
+        """Adds to the states what audits refuted that left none."""
+        name, stored = self.sources.pipeline.name, set(of_sink)
+        for sink in {one.name for one in self._sinks} - unreadable.keys() - set(damaged):
+            before, others = of_sink.get(sink), bool(stored - {sink})
             try:
-                state = with_unstored(
-                    of_sink.get(sink), self.sources.pipeline.name, sink, found, ledger.proofs, self.now
-                )
+                state = with_unstored(before, name, sink, found, ledger.proofs, self.now, others=others)
             except Exception as error:  # whatever a store raises: what is open is not known
                 of_sink.pop(sink, None)
                 unreadable[sink] = first_line(error)

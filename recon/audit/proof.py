@@ -6,7 +6,7 @@ An audit in which a check could not be evaluated advances nothing, and what it r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
@@ -22,14 +22,22 @@ from recon.model import (
     Code,
     DeltaWitness,
     EntryHead,
-    Finding,
     LedgerSlice,
     Level,
     Witnesses,
     known,
 )
 from recon.model.offsets import Spans
-from recon.model.proof import SINCE, CoveredRanges, LogJudged, OpenFinding, SinkProof, stays_open
+from recon.model.proof import (
+    CoveredRanges,
+    FindingPlace,
+    LogJudged,
+    OpenFinding,
+    SinkProof,
+    place_of,
+    stays_open,
+    without_age,
+)
 
 
 def advance(
@@ -124,7 +132,7 @@ def _with_refuted(
         return None
     opened = _by_place(earlier)
     for one in refuted:
-        there = opened[_place(one.check, one.finding)]
+        there = opened[one.check, place_of(one.finding)]
         if any(other.accepted is None and other.includes(one.finding) for other in there):
             known_as = [o for o in there if o.accepted is None and o.includes(one.finding)]
             there[:] = [replace(o, last_seen=now) if o in known_as else o for o in there]
@@ -147,15 +155,11 @@ def _with_refuted(
     return replace(before, invocation_id=invocation_id, open=tuple(chain.from_iterable(opened.values())))
 
 
-def _place(check: str, finding: Finding) -> tuple[Hashable, ...]:
-    """Where a check found something: two findings of which one includes the other have one place."""
-    return check, finding.sink, finding.topic, finding.partition
-
-
-def _by_place(found: Iterable[OpenFinding]) -> defaultdict[tuple[Hashable, ...], list[OpenFinding]]:
-    places: defaultdict[tuple[Hashable, ...], list[OpenFinding]] = defaultdict(list)
+def _by_place(found: Iterable[OpenFinding]) -> defaultdict[tuple[str, FindingPlace], list[OpenFinding]]:
+    """Findings by their check and place."""
+    places: defaultdict[tuple[str, FindingPlace], list[OpenFinding]] = defaultdict(list)
     for one in found:
-        places[_place(one.check, one.finding)].append(one)
+        places[one.check, place_of(one.finding)].append(one)
     return places
 
 
@@ -325,8 +329,7 @@ def _found(earlier: Sequence[OpenFinding], results: Sequence[CheckResult], now: 
     ages, places = {one.since for one in earlier}, _by_place(earlier)
     for check, reported in ((r.check, f) for r in results for f in r.findings if stays_open(r.check, f)):
         # Each audit adds the age to the message anew; a finding without a place is known by its message.
-        message, begin, end = reported.message.rpartition(SINCE)
-        finding = replace(reported, message=message) if begin + end in ages else reported
-        known_as = [one for one in places[_place(check, finding)] if one.accepted is None and one.includes(finding)]
+        finding = without_age(reported, ages)
+        known_as = [one for one in places[check, place_of(finding)] if one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
         yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now)

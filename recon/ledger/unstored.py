@@ -14,13 +14,20 @@ from typing import Any
 from recon.ledger.proofs import ProofTable
 from recon.ledger.results import findings_of
 from recon.model import RUNNING, Level
-from recon.model.proof import OpenFinding, SinkProof, stays_open
+from recon.model.proof import OpenFinding, SinkProof, stays_open, without_age
 
 Row = Mapping[str, Any]
 
 
 def with_unstored(
-    state: SinkProof | None, pipeline: str, sink: str, found: Sequence[Row], table: ProofTable, now: datetime
+    state: SinkProof | None,
+    pipeline: str,
+    sink: str,
+    found: Sequence[Row],
+    table: ProofTable,
+    now: datetime,
+    *,
+    others: bool,
 ) -> SinkProof | None:
     """The newest state of a sink's proof with what later audits refuted that left none; None where there is neither.
 
@@ -31,13 +38,16 @@ def with_unstored(
         found: stored results of the pipeline with findings, oldest first.
         table: the table of the states.
         now: the audit's clock.
+        others: whether other sinks of the pipeline have a state. These have what was found of the whole pipeline, and
+            to a sink without one, which may have been added to the pipeline, only its own findings are added.
 
     Raises:
         LedgerError: a table cannot be read, or a stored result does not hold what an audit writes there.
     """
     since = state.audited_at if state is not None else None
-    later = [row for row in found if since is None or row["generated_at"] > since]
-    refuted = [one for row in later if row["sink"] in (None, sink) for one in _refuted(row)]
+    of_sinks = (sink,) if state is None and others else (None, sink)
+    later = [r for r in found if r["sink"] in of_sinks and (since is None or r["generated_at"] > since)]
+    refuted = [one for row in later for one in _refuted(row)]
     if not refuted:
         return state
     states, _ = table.since([pipeline], refuted[0].first_seen)
@@ -54,7 +64,7 @@ def with_unstored(
         sequence=table.length(pipeline, sink),
     )
     for row in later:
-        if row["sink"] in (None, sink) and row["invocation_id"] not in stored:
+        if row["invocation_id"] not in stored:
             for one in _refuted(row):
                 proof = _with(proof, one)
     return proof if proof.open else state
@@ -70,8 +80,7 @@ def _refuted(row: Row) -> Iterator[OpenFinding]:
 
 def _with(proof: SinkProof, one: OpenFinding) -> SinkProof:
     """The state with a finding more, where it is none that is open or accepted: these are told with their age."""
-    since = next((known.since for known in proof.open if one.finding.message.endswith(known.since)), "")
-    told = replace(one, finding=replace(one.finding, message=one.finding.message.removesuffix(since)))
+    told = replace(one, finding=without_age(one.finding, {known.since for known in proof.open}))
     if any(known.check == told.check and known.includes(told.finding) for known in proof.open):
         return proof
     return replace(proof, open=(*proof.open, told))

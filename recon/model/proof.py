@@ -7,8 +7,8 @@ was refuted on the way, or could not be decided, is an `OpenFinding` until it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -138,6 +138,20 @@ def with_id(known: Sequence[OpenFinding], finding: str) -> list[OpenFinding]:
 def kind_of(finding: Finding) -> str:
     """What happened, whatever the check that reports it calls it."""
     return "lost" if finding.code in _LOST else "twice" if finding.code in _TWICE else str(finding.code)
+
+
+FindingPlace = tuple[str | None, str | None, int | None]
+
+
+def place_of(finding: Finding) -> FindingPlace:
+    """The sink and the topic partition that a finding is about: of two that differ in it, none includes the other."""
+    return finding.sink, finding.topic, finding.partition
+
+
+def without_age(finding: Finding, ages: Collection[str]) -> Finding:
+    """The finding as its check said it, where its message ends with one of these ages, which a later audit added."""
+    message, begin, end = finding.message.rpartition(SINCE)
+    return replace(finding, message=message) if begin + end in ages else finding
 
 
 def stays_open(check: str, finding: Finding) -> bool:

@@ -55,16 +55,16 @@ def _previous(ledger: Ledger, pipeline: str) -> PreviousAudit | None:
 def _unstored(
     project: Project, ledger: Ledger, previous: Mapping[str, PreviousAudit | None], sink: str | None
 ) -> Iterator[Finding]:
-    """What audits refuted that left no state; of a sink that was added to its pipeline, nothing."""
+    """What audits refuted that left no state."""
     for name, of_sink in _sinks(project, previous, sink):
         before = previous[name]
-        others = (ledger.proofs.length(*names) for names in _sinks(project, {name: before}, None))
-        if not ledger.proofs.length(name, of_sink) and any(others):
-            continue
+        others = any(
+            ledger.proofs.length(*names) for names in _sinks(project, {name: before}, None) if names[1] != of_sink
+        )
         try:
             state = ledger.proofs.newest(name, of_sink)
             found = before.found if before is not None else ()
-            told = with_unstored(state, name, of_sink, found, ledger.proofs, datetime.now(UTC))
+            told = with_unstored(state, name, of_sink, found, ledger.proofs, datetime.now(UTC), others=others)
         except LedgerError:  # a state that was edited, which is told
             continue
         more = len(told.open if told is not None else ()) - len(state.open if state is not None else ())

@@ -133,6 +133,11 @@ def _optimizes(world: World, _: random.Random) -> None:
         world.optimize()
 
 
+def _compacts_and_loses(world: World, rng: random.Random) -> None:
+    if world.rows:
+        world.compact_and_lose(rng.choice(world.rows))
+
+
 def _crashes(world: World, rng: random.Random) -> None:
     world.produce(rng.randint(0, 5))
     world.crash(rng.choice(("write", "entry", "commit")))
@@ -283,6 +288,7 @@ FAULTS: dict[str, Act] = {
         _removes_the_table,
         _cleans_the_log,
         _optimizes,
+        _compacts_and_loses,
         _crashes,
         _transaction_stays_open,
         _adds_a_partition,

@@ -700,3 +700,18 @@ def test_the_sink_doubles_a_row_where_each_record_has_one_and_a_marker_makes_roo
     ran(1, world)
     assert world.truth.doubled
     right(world, audit(world, sources_of=DeclaresSeveral))
+
+
+@pytest.mark.parametrize("audited", [True, False])
+def test_a_compaction_that_loses_a_row_is_no_compaction(audited: bool) -> None:
+    """By its own word it changes no data. Once the log is cleaned up, the number of rows tells it still."""
+    world = ran(3)
+    audit(world)
+    world.compact_and_lose(next(row for row in world.rows if row.place[2:] == (0, 6)))
+    if audited:
+        judgement = audit(world)
+        assert judgement.answer == "not complete" and judgement.codes >= {"MUTATED", "GAP"}, judgement.because
+    world.optimize()
+    world.clean_log()
+    for full in (False, True):
+        assert audit(world, full=full).answer == "not complete"

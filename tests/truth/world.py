@@ -559,6 +559,19 @@ class World:
         self.tick()
         self.commit("OPTIMIZE", files_added=1, files_removed=len(self.commits))
 
+    def compact_and_lose(self, lost: Row) -> None:
+        """What says of itself that it is an OPTIMIZE, and leaves a row out."""
+        self.tick()
+        self.commit(
+            "OPTIMIZE",
+            added=len(self.rows) - 1,
+            removed=len(self.rows),
+            data_change=False,
+            files_added=1,
+            files_removed=len(self.commits),
+        )
+        self.rows = [row for row in self.rows if row is not lost]
+
     @property
     def table_id(self) -> str:
         """The id of the table as it is now."""

@@ -13,6 +13,7 @@ from recon.checks.evidence.table_history import (
     changes_rows,
     is_restore,
     judged_since,
+    loses_rows,
     restored_version,
     rows_lost,
     wipes,
@@ -36,7 +37,8 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, 
     still = alive(delta)
     standing = [version for version in versions if version in still]
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
-    mutations = [commit for commit in later if changes_rows(commit)]
+    of_delta = delta.line is None  # where others mark rows as deleted, their compaction takes them away
+    mutations = [c for c in later if changes_rows(c) or (of_delta and loses_rows(c))]
     for commit in mutations:
         if before := bisect_left(standing, commit.version):
             _report_mutation(commit, standing[before - 1], findings)

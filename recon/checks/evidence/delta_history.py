@@ -68,7 +68,8 @@ class DeltaHistory(EvidenceCheck):
         TAMPERED: where the whole chain is audited, a commit follows an entry that the ledger does not hold.
         LEDGER_MISSING: a stamped commit without an entry, which is not that of the micro-batch the query is in (warns);
             the next start of the query or `recon ledger rebuild` restores it.
-        MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it. With it GAP:
+        MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it, or a commit
+            that says it changes no data (OPTIMIZE) and wrote fewer rows than it took away. With it GAP:
             the ranges of every micro-batch that was undone whole; for a DELETE of some rows one GAP without
             offsets that says how many rows (which ones, only source_rows finds out). A RESTORE that was itself undone
             counts for nothing. MUTATED and GAP, too: a data file that the log names and the store no longer has; a

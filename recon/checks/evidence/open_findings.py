@@ -12,7 +12,7 @@ from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
 from recon.model.offsets import Spans
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
+from recon.model.proof import OF_UNREAD_RANGES, FindingPlace, OpenFinding, place_of
 
 
 def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Verdict:
@@ -27,24 +27,19 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
         return verdict
     of_check = [(one, of_sink) for one, of_sink in known if one.check == check and one.accepted is None]
     found = [_accepted(finding, check, [one for one, _ in known]) for finding in verdict.findings]
-    places: defaultdict[tuple[str | None, str | None, int | None], list[Finding]] = defaultdict(list)
+    places: defaultdict[FindingPlace, list[Finding]] = defaultdict(list)
     for finding in found:
-        places[_place(finding)].append(finding)
+        places[place_of(finding)].append(finding)
     carried = [
         finding
         for one, of_sink in of_check
-        for finding in _Audit(verdict, check, of_sink, places[_place(one.finding)]).carried(one)
+        for finding in _Audit(verdict, check, of_sink, places[place_of(one.finding)]).carried(one)
     ]
     found = [finding for finding in found if not _is_answered(finding, [one for one, _ in of_check])]
     found = [_with_age(finding, [one for one, _ in of_check]) for finding in found]
     if not carried and found == list(verdict.findings):
         return verdict
     return _rejudged(verdict, [*found, *carried])
-
-
-def _place(finding: Finding) -> tuple[str | None, str | None, int | None]:
-    """The sink and the topic partition that a finding is about: of others it says nothing."""
-    return finding.sink, finding.topic, finding.partition
 
 
 def _open(check: str, witnesses: Witnesses) -> list[tuple[str, OpenFinding]]:

@@ -163,6 +163,14 @@ def removes_rows(commit: DeltaCommit) -> bool:
     return True
 
 
+def loses_rows(commit: DeltaCommit) -> bool:
+    """Whether a commit that says of itself that it only writes the same rows into other files wrote fewer of them."""
+    added, removed = commit.rows_added, commit.rows_removed
+    if commit.data_change or commit.stamp is not None or is_restore(commit):
+        return False
+    return added is not None and removed is not None and added < removed
+
+
 def wipes(commit: DeltaCommit) -> bool:
     """Whether the commit removed every row that was there, whatever it put in their place."""
     operation, parameters = commit.operation.upper(), commit.operation_parameters

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recon.checks.evidence.table_history import judged_since
-from recon.model import DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses, known
+from recon.model import Code, DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses, known
 from recon.text import plural
 
 _NOT_COUNTED = "no earlier audit counted the rows of the table"
@@ -107,12 +107,19 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
         return since_begin
     since_base = _since(*base, version, witnesses, ledger, delta)
     if since_begin is not None and since_begin.missing:
-        # Rows that were missing when that audit counted are its findings: they are open, or somebody accepted them.
+        # Rows that were missing when that audit counted, and that findings count, are open, or somebody accepted them.
         written = _written(ledger, -1, base[0] + 1)
-        known_missing = max(written - base[1], 0) if isinstance(written, int) else 0
-        return since_base if since_begin.missing <= known_missing else since_begin
+        before = max(written - base[1], 0) if isinstance(written, int) else 0
+        return since_base if since_begin.missing <= min(before, _counted_missing(witnesses)) else since_begin
     # Rows too many may have been there when that audit counted; a slice that has every entry shows them all the same.
     return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
+
+
+def _counted_missing(witnesses: Witnesses) -> int:
+    """How many missing rows the findings count that are open or accepted; those that name offsets tell of the same."""
+    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    found = (one.finding for one in proof.open) if proof is not None else ()
+    return sum(f.rows or 0 for f in found if f.code is Code.GAP and f.span is None and f.changed_by is not None)
 
 
 def _wrote_before(ledger: LedgerSlice, delta: DeltaWitness) -> int:

@@ -12,10 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from recon.ledger import open_ledger
+from recon.ledger.results import previous_audit
+from recon.ledger.unstored import with_unstored
 from recon.model import Code, Finding
 from recon.model.proof import Acceptance, OpenFinding
 from recon.recovery.verify import verify
-from tests.support.audited_lake import AuditedLake
+from tests.support.audited_lake import BEGIN, AuditedLake
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import same_message
 
@@ -131,3 +133,17 @@ def test_a_refutation_of_which_the_proof_has_no_state(
     found = verify(lake.project, lake.ledger)
     assert [f.code for f in found] == [Code.INCONCLUSIVE] * told
     assert all(same_message(f.message) for f in found)
+
+
+@pytest.mark.parametrize(("others", "expected"), [(False, {"of all", "of this one"}), (True, {"of this one"})])
+def test_a_sink_without_a_state_takes_over_its_own_findings(tmp_path: Path, others: bool, expected: set[str]) -> None:
+    """What was found of all sinks is in the states of the others, and somebody may have answered it there."""
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    gap = Finding(code=Code.GAP, message="of this one", pipeline="orders", sink="orders", rows=2)
+    lake.audit(0, gap, proves=False)
+    lake.audit(0, replace(gap, message="of all"), proves=False, sink=None)
+    before = previous_audit(lake.ledger.results, "orders", BEGIN)
+    assert before is not None
+    state = with_unstored(None, "orders", "orders", before.found, lake.ledger.proofs, AT, others=others)
+    assert state is not None and {one.finding.message for one in state.open} == expected and state.position == 0
