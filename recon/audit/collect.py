@@ -33,6 +33,7 @@ from recon.ledger.erasures import ErasuresEdited, what_is_gone
 from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
+from recon.ledger.sealed_results import changed_since
 from recon.ledger.unstored import with_unstored
 from recon.model import (
     CheckpointWitness,
@@ -69,6 +70,8 @@ from recon.text import first_line, plural
 _AGAIN, _AGAIN_WHILE_OPEN = timedelta(hours=1), timedelta(hours=24)
 # How far back earlier results are read.
 _RESULTS_AT_MOST = timedelta(days=30)
+# Older ones may be removed; the day is for clocks that differ.
+_RESULTS_KEPT = _RESULTS_AT_MOST - timedelta(days=1)
 # How a stream runs is judged by the last days of a longer period.
 _PROGRESS_AT_MOST = timedelta(days=7)
 # Micro-batches whose offsets are read from the progress table: they cost more than everything else in it.
@@ -121,7 +124,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     ledger = attempt("ledgers", sources.ledger)
     earlier = attempt("previous", lambda: reader.previous(_required(ledger)))
     previous = known(earlier)
-    proofs = known(attempt("proofs", lambda: reader.proofs(_required(ledger), previous))) or Proofs()
+    proofs = known(attempt("proofs", lambda: reader.proofs(_required(ledger), earlier))) or Proofs()
     begin = _period_from(options, pipeline, proofs, until or now)
     goes_on = proofs if options.goes_on else Proofs()
 
@@ -401,9 +404,9 @@ class _Reader:
     def previous(self, ledger: Ledger) -> PreviousAudit | None:
         return previous_audit(ledger.results, self.sources.pipeline.name, self.now - _RESULTS_AT_MOST)
 
-    def proofs(self, ledger: Ledger, previous: PreviousAudit | None) -> Proofs:
+    def proofs(self, ledger: Ledger, earlier: PreviousAudit | Unavailable | None) -> Proofs:
         """What earlier audits proved of each sink; a state that cannot be used is named, and nothing rests on it."""
-        name, table = self.sources.pipeline.name, ledger.proofs
+        name, table, previous = self.sources.pipeline.name, ledger.proofs, known(earlier)
         of_sink: dict[str, SinkProof] = {}
         damaged: dict[str, str] = {}
         unreadable: dict[str, str] = {}
@@ -423,6 +426,7 @@ class _Reader:
                 damaged[sink.name] = str(error)
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
+        results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
         if previous is not None:
             self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
         contradicted = {
@@ -431,9 +435,27 @@ class _Reader:
             if pipeline == name
         }
         proofs = Proofs(
-            of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths, contradicted=contradicted
+            of_sink=of_sink,
+            damaged=damaged,
+            unreadable=unreadable,
+            lengths=lengths,
+            results_changed=results,
+            contradicted=contradicted,
         )
         return self._with_erasures(proofs, previous)
+
+    def _results_changed(
+        self, ledger: Ledger, of_sink: Mapping[str, SinkProof], previous: PreviousAudit | None
+    ) -> dict[str, str]:
+        """Of which sinks the results of the audit that left the newest state are not as it stored them."""
+        recent = {s: state for s, state in of_sink.items() if (state.audited_at or state.at) > self.now - _RESULTS_KEPT}
+        hashes = {} if previous is None else previous.hashes
+        if any(changed_since(state, hashes.get(state.invocation_id)) for state in recent.values()):
+            # An audit that ended since the results were read stored its own before its state.
+            again = self.previous(ledger)
+            hashes = {} if again is None else again.hashes
+        changed = {s: changed_since(state, hashes.get(state.invocation_id)) for s, state in recent.items()}
+        return {sink: sentence for sink, sentence in changed.items() if sentence}
 
     def _with_unstored(
         self,

@@ -212,14 +212,9 @@ def hashes_of_audits(store: Store, since: datetime) -> dict[str, str]:
     Raises:
         LedgerError: the table cannot be read.
     """
-    by_audit: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in stored_rows(store.read(Filter.of(from_=since))):
-        # A row that is stored twice, as a merge of files by two processes can leave it, is one.
-        by_audit.setdefault(row["invocation_id"], {})[row["row_hash"]] = row
-    return {
-        name: hash_of(rows.values()) if all(row["is_sealed"] for row in rows.values()) else ""
-        for name, rows in by_audit.items()
-    }
+    rows = list(stored_rows(store.read(Filter.of(from_=since))))
+    edited = {row["invocation_id"] for row in rows if not row["is_sealed"]}
+    return {name: "" if name in edited else of_all for name, of_all in _hashes(rows).items()}
 
 
 class Remembering(Protocol):
@@ -367,7 +362,16 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
         erasures=erasures,
         tables=_tables(rows),
         found=_found(rows),
+        hashes=_hashes(rows),
     )
+
+
+def _hashes(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """One hash of all results of each audit, by invocation id; a row that a merge of files left twice is one."""
+    by_audit: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        by_audit.setdefault(row["invocation_id"], {})[row["row_hash"]] = row
+    return {name: hash_of(of_audit.values()) for name, of_audit in by_audit.items()}
 
 
 def _found(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

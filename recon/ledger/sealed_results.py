@@ -28,6 +28,18 @@ def changed(
     yield from ((name, sentence) for name, rows in without.items() for sentence in _not_as_many(name, rows))
 
 
+def changed_since(state: SinkProof, results_hash: str | None) -> str:
+    """Says that the stored results of the audit that left a state are not as it left them; "" where they are.
+
+    `results_hash` is of those that are stored now, None where there are none.
+    """
+    if not state.results_hash or state.results_hash == results_hash:
+        return ""
+    if results_hash is None:
+        return f"the stored results of audit {state.invocation_id}, of which the proof has a hash, are gone"
+    return _not_as_hashed(state.invocation_id)
+
+
 def states_gone(rows: Iterable[Row], length: Callable[[str], int]) -> str:
     """Says that the proof of a pipeline's sink has fewer states than an audit read; "" where it has them.
 
@@ -60,11 +72,14 @@ def _others(expected: Mapping[str, str], by_audit: Mapping[str, Sequence[Row]]) 
     """Audits whose results are not those of which the proof has the hash."""
     for invocation_id, of_results in sorted(expected.items()):
         if of_results and hash_of(_each_once(by_audit.get(invocation_id, ()))) != of_results:
-            yield (
-                invocation_id,
-                f"the stored results of audit {invocation_id} are not those that the proof has a hash of: some were "
-                "removed, added or edited",
-            )
+            yield invocation_id, _not_as_hashed(invocation_id)
+
+
+def _not_as_hashed(invocation_id: str) -> str:
+    return (
+        f"the stored results of audit {invocation_id} are not those that the proof has a hash of: some were removed, "
+        "added or edited"
+    )
 
 
 def _not_as_many(invocation_id: str, rows: Sequence[Row]) -> Iterator[str]:

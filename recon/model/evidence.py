@@ -561,7 +561,8 @@ class PreviousAudit:
     `ledger_version` is the version up to which the ledger table's own history was checked; `proof_states` maps sink →
     the number of states of its proof that an audit found, `erasures` the number of its erasures that one found and the
     hash of the newest of these; `tables` maps sink → the sink's Delta table as it was read
-    last. `found` are the stored results with findings of audits that went on from the proof, oldest first.
+    last. `found` are the stored results with findings of audits that went on from the proof, oldest first. `hashes`
+    has one hash of all results that each audit stored, by its invocation id.
     """
 
     generated_at: datetime
@@ -573,6 +574,7 @@ class PreviousAudit:
     erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tables: Mapping[str, KnownTable] = field(default_factory=dict)
     found: Sequence[Mapping[str, Any]] = ()
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

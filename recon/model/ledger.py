@@ -230,8 +230,8 @@ class RangeTable:
             ranges.append(OffsetSpan(name, topic_id, partition, start, end, source))
         return ranges
 
-    def take(self, which: npt.NDArray[np.bool_] | slice) -> RangeTable:
-        """The ranges where `which` is True, or of a slice, which copies nothing."""
+    def take(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> RangeTable:
+        """The ranges where `which` is True, in the order of its places, or of a slice, which copies nothing."""
         return RangeTable(
             self.entry[which], self.topic[which], self.partition[which], self.start[which], self.end[which], self.topics
         )

@@ -286,7 +286,8 @@ class Proofs:
     """The states of a pipeline's sinks, as an audit begins.
 
     `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
-    states each sink has. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
+    states each sink has. `results_changed` says that the results of the audit which left a sink's state were edited or
+    removed. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
     `erased` is what was erased of a sink on somebody's request, in the order of the entries, `erasures_edited` says
     that these entries were edited, `erasures` how many they are, with the hash of the newest, and `erasures_unknown`
     why they cannot be read.
@@ -296,6 +297,7 @@ class Proofs:
     damaged: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
+    results_changed: Mapping[str, str] = field(default_factory=dict)
     contradicted: Mapping[str, str] = field(default_factory=dict)
     erased: Mapping[str, Sequence[Erasure]] = field(default_factory=dict)
     erasures_edited: Mapping[str, str] = field(default_factory=dict)

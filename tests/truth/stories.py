@@ -11,7 +11,7 @@ from recon.ledger.ledger import Ledger
 from recon.model import Code, Finding
 from recon.model.offsets import Spans
 from recon.model.proof import Acceptance
-from tests.truth.judge import Judgement, audit
+from tests.truth.judge import Judgement, WithoutSpark, audit
 from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
 
@@ -651,7 +651,7 @@ def entry_edited_so_that_it_covers_a_gap() -> tuple[World, Judgement]:
     for span in rows[0]["offsets"]:
         span["start_offset"] -= 3
     store.parts[2] = type(store.parts[2]).from_pylist(rows, schema=store.schema)
-    return world, audit(world)
+    return world, audit(world, sources_of=WithoutSpark)
 
 
 # -- counts netted over a micro-batch ----------------------------------------------------------------------------------
@@ -1085,7 +1085,7 @@ def loss_and_duplicate_in_a_commit_without_entry() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-def _accepted(world: World, chosen: Callable[[Finding], bool]) -> None:
+def accepted(world: World, chosen: Callable[[Finding], bool]) -> None:
     """Somebody accepts open findings."""
     before = world.ledger.proofs.newest(PIPELINE, SINK)
     assert before is not None
@@ -1106,7 +1106,7 @@ def lost_record_whose_offset_the_topic_made_anew_has_again() -> tuple[World, Jud
     world.new_checkpoint()
     world.micro_batch()
     audit(world)
-    _accepted(world, lambda finding: finding.code is not Code.GAP)
+    accepted(world, lambda finding: finding.code is not Code.GAP)
     return world, audit(world, full=True)
 
 

@@ -8,13 +8,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from recon.audit.collect import _Reader
 from recon.errors import LedgerError
+from recon.ledger import Ledger
 from recon.ledger.proofs import ProofEdited
-from recon.model import Code, Finding
+from recon.model import Code, Finding, PreviousAudit
 from recon.model.proof import Acceptance, SinkProof
 from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore
-from tests.truth.stories import next_day, ran
+from tests.truth.stories import accepted, next_day, ran
 from tests.truth.world import PIPELINE, SINK, TOPIC, World
 
 
@@ -618,3 +620,53 @@ def test_what_was_accepted_does_not_come_back_when_the_log_is_cleaned_up() -> No
     deleted(world, 7)
     world.clean_log()
     assert audit(world).answer == "not complete"
+
+
+# -- results that were removed -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["all", "one of the last audit"])
+def test_results_that_were_removed_are_found_by_the_next_audit(which: str) -> None:
+    world = ran(3)
+    for _ in range(2):
+        audit(world)
+        world.tick(hours=1)
+        ran(1, world)
+    results = world.ledger.results
+    assert isinstance(results, MemoryStore)
+    if which == "all":
+        results.parts = []
+    else:
+        results.parts[-1] = results.parts[-1].slice(1)
+    judgement = audit(world)
+    assert "TAMPERED" in judgement.codes and judgement.answer == "not complete"
+    world.tick(hours=1)
+    assert audit(world).answer == "not complete", "it stays open until somebody accepts it"
+    accepted(world, lambda _: True)
+    assert audit(world).facts.says.startswith("complete, but for")
+
+
+def test_results_older_than_those_that_audits_read_may_be_removed() -> None:
+    world = ran(3)
+    audit(world)
+    world.tick(days=31)
+    results = world.ledger.results
+    assert isinstance(results, MemoryStore)
+    results.parts = []
+    assert "TAMPERED" not in audit(world).codes
+
+
+def test_an_audit_that_ends_while_another_begins_removed_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reads results, the first stores its own and its state, and the second reads that state."""
+    world = ran(3)
+    audit(world)
+    read, ends = _Reader.previous, [audit]
+
+    def previous(reader: _Reader, ledger: Ledger) -> PreviousAudit | None:
+        before = read(reader, ledger)
+        if ends:
+            ends.pop()(world)
+        return before
+
+    monkeypatch.setattr(_Reader, "previous", previous)
+    assert audit(world).answer == "complete"

@@ -103,6 +103,12 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
         findings.add(Code.ERASED, erasure.sentence)
     if sink in witnesses.proofs.contradicted:
         findings.add(Code.TAMPERED, witnesses.proofs.contradicted[sink])
+    if sink in witnesses.proofs.results_changed:
+        findings.add(
+            Code.TAMPERED,
+            f"{witnesses.proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else "
+            "its results recorded for later audits may be forgotten",
+        )
     if sink in witnesses.proofs.unreadable:
         findings.add(
             Code.INCONCLUSIVE,

@@ -2,16 +2,28 @@
 
 A crash, or a running query, leaves a commit whose entry does not stand yet. It is judged as the entry that `recon
 ledger rebuild` would write: its rows may be lost or doubled as well as any.
+Where the commit of an entry carries other offset ranges than the entry, one of them was edited, which other checks
+report. The ranges are then the commit's: an entry that was edited to cover a gap does not hide it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from recon.checks.evidence.own_writes import unrecorded
+from recon.checks.evidence.own_writes import own_commits, same_offsets, unrecorded
 from recon.lazy import np
-from recon.model import EntryHead, LedgerSlice, RangeTable, SinkCommit, Witnesses, parse_offsets
+from recon.model import (
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    RangeTable,
+    ReconStamp,
+    SinkCommit,
+    SinkLog,
+    Witnesses,
+    parse_offsets,
+)
 from recon.model.offsets import OffsetSpan
 
 _READING = "reading"  # in `LedgerSlice.derived`
@@ -28,21 +40,59 @@ def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
     record = witnesses.of_sink(witnesses.delta) or witnesses.of_sink(witnesses.sink_logs)
     known = ledger.derived.get(_READING)
     if known is None or known[0] is not record:
-        known = ledger.derived[_READING] = (record, _with(ledger, unrecorded(witnesses)))
+        as_written = _as_stamped(ledger, _stamps(record, ledger))
+        known = ledger.derived[_READING] = (record, _with(as_written, unrecorded(witnesses)))
     reading: LedgerSlice = known[1]
     return reading
+
+
+def _stamps(record: DeltaWitness | SinkLog | None, ledger: LedgerSlice) -> Iterable[ReconStamp]:
+    """The stamps of the sink's own commits, in the order in which it took them."""
+    if isinstance(record, DeltaWitness):
+        return (stamp for _, stamp in own_commits(record, ledger.pipeline, ledger.sink))
+    commits = record.commits if record is not None else ()
+    return (commit.stamp for commit in commits if commit.stamp.is_of(ledger.pipeline, ledger.sink))
+
+
+def _as_stamped(ledger: LedgerSlice, stamps: Iterable[ReconStamp]) -> LedgerSlice:
+    """The entries, with the ranges of their micro-batch's newest commit where none of its commits carries theirs."""
+    written: dict[tuple[int, int], list[ReconStamp]] = {}
+    for stamp in stamps:
+        written.setdefault((stamp.epoch, stamp.batch_id), []).append(stamp)
+    other = {
+        entry: of_batch[-1].offsets_text
+        for entry, head in enumerate(ledger.heads)
+        # What recon did not write itself carries no stamp: its ranges follow from the entries.
+        if not head.is_observed and (of_batch := written.get((head.epoch, head.batch_id)))
+        if not any(same_offsets(ledger, entry, stamp) for stamp in of_batch)
+    }
+    if not other:
+        return ledger
+    texts = list(ledger.offsets_texts)
+    for entry, text in other.items() if texts else ():
+        texts[entry] = text
+    return replace(ledger, ranges=_replaced(ledger.ranges, other), offsets_texts=texts)
+
+
+def _replaced(table: RangeTable, other: Mapping[int, str]) -> RangeTable:
+    """The table with other ranges of some entries."""
+    kept = table.take(~np.isin(table.entry, list(other)))
+    joined = _appended(kept, {entry: parse_offsets(text) for entry, text in other.items()})
+    return joined.take(np.argsort(joined.entry, kind="stable"))
 
 
 def _with(ledger: LedgerSlice, commits: Sequence[SinkCommit]) -> LedgerSlice:
     if not commits:
         return ledger
     last = ledger.heads[-1]
-    offsets = [parse_offsets(commit.stamp.offsets_text) for commit in commits]
+    offsets = {
+        entry: parse_offsets(commit.stamp.offsets_text) for entry, commit in enumerate(commits, len(ledger.heads))
+    }
     texts = [*ledger.offsets_texts, *(commit.stamp.offsets_text for commit in commits)] if ledger.offsets_texts else ()
     return replace(
         ledger,
         heads=[*ledger.heads, *(_head(commit, last, place) for place, commit in enumerate(commits, last.sequence + 1))],
-        ranges=_appended(ledger.ranges, len(ledger.heads), offsets),
+        ranges=_appended(ledger.ranges, offsets),
         offsets_texts=texts,
     )
 
@@ -82,12 +132,12 @@ def _head(commit: SinkCommit, last: EntryHead, sequence: int) -> EntryHead:
     )
 
 
-def _appended(table: RangeTable, entries: int, offsets: Sequence[Sequence[OffsetSpan]]) -> RangeTable:
-    """The table with the ranges of further entries, which are counted from `entries` on."""
+def _appended(table: RangeTable, offsets: Mapping[int, Sequence[OffsetSpan]]) -> RangeTable:
+    """The table with the ranges of further entries behind its own."""
     topics = {topic: place for place, topic in enumerate(table.topics)}
     rows = [
-        (entries + i, topics.setdefault((s.source, s.topic, s.topic_id), len(topics)), s.partition, *s.span)
-        for i, spans in enumerate(offsets)
+        (entry, topics.setdefault((s.source, s.topic, s.topic_id), len(topics)), s.partition, *s.span)
+        for entry, spans in offsets.items()
         for s in spans
     ]
     entry, topic, partition, start, end = np.array(rows, np.int64).reshape(-1, 5).T

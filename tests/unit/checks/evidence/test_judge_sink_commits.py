@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.sink_commits import SinkCommits
 from recon.model import (
     REMOVALS,
@@ -69,6 +70,15 @@ def test_rows_that_are_gone_since_the_last_audit() -> None:
     assert codes(counted(5)) == codes(counted(5, 4)) == []
     unknown = counted(Unavailable("sink_logs", "it did not answer"))
     assert codes(unknown) == [Code.ATTESTED_ONLY] and "it did not answer" in unknown.message
+
+
+def test_an_entry_that_was_edited_to_cover_a_gap_does_not_hide_it() -> None:
+    written = [ENTRIES[0], Entry(1, (13, 20), sink_version=None), ENTRIES[2]]
+    log = SinkLog(location="orders", exists=True, commits=tuple(map(record, written)))
+    seen = witnesses(LEDGER, sink_logs={SINK: log})
+    found = [(one.code, one.span) for one in OffsetContinuity().judge(seen).findings]
+    assert found == [(Code.GAP, (10, 13))]
+    assert codes(SinkCommits().judge(seen)) == [Code.LEDGER_ORPHAN]
 
 
 def test_ledger_and_record_agree() -> None:
