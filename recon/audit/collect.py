@@ -40,6 +40,7 @@ from recon.model import (
     CommitRows,
     DeclaredRows,
     DeltaWitness,
+    EntryHead,
     KafkaWitness,
     LedgerSlice,
     LiveFiles,
@@ -142,7 +143,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
     logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
     delta = _with_stamps(logs, known(slices) or {}, sources, plans, now)
-    sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
+    sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin, goes_on))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
     #    step 3, or they are those of an earlier period. What has no entry now either is a finding.
@@ -568,16 +569,29 @@ class _Reader:
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
         return self.sources.history(sink, first, files=files)
 
-    def sink_logs(self, slices: Slices, begin: datetime | None) -> Mapping[str, SinkLog]:
-        """What sinks that keep no history have recorded in the period, and in the day before it."""
-        return {s.name: self._sink_log(s, slices.get(s.name), begin) for s in self._sinks if not s.has_history}
+    def sink_logs(self, slices: Slices, begin: datetime | None, goes_on: Proofs) -> Mapping[str, SinkLog]:
+        """What sinks that keep no history have recorded of the slices' entries, and in the day before these."""
+        return {s.name: self._sink_log(s, slices.get(s.name), begin, goes_on) for s in self._sinks if not s.has_history}
 
-    def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None) -> SinkLog:
+    def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None, goes_on: Proofs) -> SinkLog:
         heads = [] if of_sink is None else of_sink.heads[of_sink.anchors :]
         # Such an entry carries the time of the restart, and may stand for a write of long ago.
         restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
-        since = None if restored or begin is None else begin - CLOCKS_APART
+        since = (
+            None if restored or begin is None else self._recorded_since(heads, begin, goes_on.of_sink.get(sink.name))
+        )
         return replace(self.sources.sink_log(sink, since), since=since)
+
+    def _recorded_since(self, heads: Sequence[EntryHead], begin: datetime, state: SinkProof | None) -> datetime:
+        """The earliest time at which the sink may have recorded what these entries say.
+
+        The entries have the driver's clock, which may be wrong by any time. Those behind the position of the proof were
+        written after the audit that left it, whatever their own time is.
+        """
+        instants = [begin, *(head.committed_at for head in heads)]
+        if state is not None:
+            instants.append(state.at - _AGAIN_WHILE_OPEN)
+        return min(instants) - CLOCKS_APART
 
     def outruns(self, slices: Slices, delta: Mapping[str, DeltaWitness], sink_logs: Mapping[str, SinkLog]) -> bool:
         """Whether a sink's record has a commit of the period for which these slices have no entry."""

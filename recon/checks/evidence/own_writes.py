@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from recon.checks.evidence.findings import Findings
@@ -25,6 +25,7 @@ from recon.model import (
 from recon.model.ledger import named
 
 _OWN, _AGAIN = "own_commits", "committed_again"  # in `DeltaWitness.derived`
+_BEFORE_ALL = (0, -1)  # (epoch, batch_id) before any micro-batch's; those of releases and repairs are lower
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
 
 
@@ -107,14 +108,24 @@ def _unrecorded_in_log(
 def _unrecorded_in_record(
     witnesses: Witnesses, record: SinkLog, entered: Collection[tuple[int, int]]
 ) -> Iterator[SinkCommit]:
-    begin = witnesses.period_from
+    begin, ledger = witnesses.period_from, witnesses.of_sink(witnesses.ledgers)
+    heads = ledger.heads if ledger is not None else ()
+    # Clocks may be wrong. A micro-batch behind the newest one before the period is of the period at any time, and the
+    # entry of one before the newest entry of all does not follow any more.
+    first = _newest_number(heads[: ledger.anchors] if ledger is not None else ())
+    last = _newest_number(heads)
     own = [commit for commit in record.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
     newest = {(commit.stamp.epoch, commit.stamp.batch_id): commit for commit in own}
-    for commit in (commit for number, commit in newest.items() if number not in entered):
-        before = begin is not None and commit.at < begin
+    for number, commit in ((number, commit) for number, commit in newest.items() if number not in entered):
+        before = begin is not None and commit.at < begin and not _BEFORE_ALL < first < number
         may_follow = entry_may_follow(commit.at, witnesses) or is_in_progress(witnesses, commit.stamp, commit.at)
-        if not before and not may_follow:
+        if not before and not (may_follow and not _BEFORE_ALL < number < last):
             yield commit
+
+
+def _newest_number(heads: Iterable[EntryHead]) -> tuple[int, int]:
+    """The highest (epoch, batch_id) of micro-batches; one before all of them where there is none."""
+    return max(((head.epoch, head.batch_id) for head in heads if head.is_micro_batch), default=_BEFORE_ALL)
 
 
 def same_offsets(ledger: LedgerSlice, entry: int, stamp: ReconStamp) -> bool:
