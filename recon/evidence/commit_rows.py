@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.errors import EvidenceError
 from recon.evidence import delta_log
@@ -16,7 +16,7 @@ from recon.lazy import np, pa
 from recon.limits import STORE_S, within
 from recon.model import CommitRows, CountedRows, Unavailable
 from recon.model.fingerprint import coefficients, of_columns
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.wire.columns import OWN_NAMES, SOURCE_COLUMNS, SOURCE_TOPIC, SourceNames
 from recon.storage import Storage
 from recon.text import first_line, some
@@ -156,23 +156,49 @@ def counted(version: int, tables: Sequence[pa.Table]) -> CommitRows:
     np.minimum.at(low, where, offsets)
     np.maximum.at(high, where, offsets)
     of_row = np.array([coefficients(*name) for name in names], np.int64)[where]
+    runs = _runs(offsets, where, low, high - low + 1)
     return CommitRows(
         version=version,
         held=CountedRows(rows.num_rows, of_columns(offsets, *of_row.T)),
-        offsets=_different(offsets, where, low, high - low + 1),
+        offsets=int((runs.ends - runs.starts).sum()),
         spans=sorted(
             OffsetSpan(name, None, number, start, end + 1)
             for (name, number), start, end in zip(names, low.tolist(), high.tolist(), strict=True)
         ),
+        present=lambda: [runs.of(place) for place in sorted(range(len(names)), key=names.__getitem__)],
     )
 
 
-def _different(offsets: Ints, where: Ints, low: Ints, size: Ints) -> int:
-    """How many different (topic partition, offset) there are; each has a place of its own."""
-    begin = np.cumsum(size) - size
-    places = begin[where] + offsets - low[where]
-    if int(size.sum()) > _PLACES_PER_ROW * len(offsets):
-        return len(np.unique(places))
-    marked = np.zeros(int(size.sum()), np.bool_)
-    marked[places] = True
-    return int(np.count_nonzero(marked))
+class _Runs(NamedTuple):
+    """Unbroken ranges of offsets [start, end), each with the number of its topic partition, which ascends."""
+
+    starts: Ints
+    ends: Ints
+    where: Ints
+
+    def of(self, number: int) -> Spans:
+        """Those of one topic partition."""
+        begin, end = np.searchsorted(self.where, [number, number + 1])
+        spans = zip(self.starts[begin:end].tolist(), self.ends[begin:end].tolist(), strict=True)
+        return Spans(tuple(Span(*span) for span in spans))
+
+
+def _runs(offsets: Ints, where: Ints, low: Ints, size: Ints) -> _Runs:
+    """The offsets that rows carry, each once.
+
+    Each (topic partition, offset) has a place of its own; one between two topic partitions stays free.
+    """
+    begin = np.cumsum(size + 1) - size
+    places, all_places = begin[where] + offsets - low[where], int((size + 1).sum()) + 1
+    if all_places > _PLACES_PER_ROW * len(offsets):
+        different = np.unique(places)
+        breaks = np.flatnonzero(np.diff(different) > 1)
+        starts, ends = different[np.append(0, breaks + 1)], different[np.append(breaks, len(different) - 1)] + 1
+    else:
+        marked = np.zeros(all_places, np.bool_)
+        marked[places] = True
+        edges = np.flatnonzero(marked[1:] != marked[:-1]) + 1
+        starts, ends = edges[::2], edges[1::2]
+    of_run = np.searchsorted(begin, starts, side="right") - 1
+    shift = low[of_run] - begin[of_run]
+    return _Runs(starts + shift, ends + shift, of_run)

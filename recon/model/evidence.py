@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -443,13 +443,15 @@ class CommitRows:
     """The rows of the data files that one commit added to a Delta table, whatever became of them since.
 
     `held` counts them, with the fingerprint of their source offsets. `offsets` is how many different ones they carry,
-    `spans` are, per topic partition, from the lowest to the highest of them.
+    `spans` are, per topic partition, from the lowest to the highest of them; `present` gives exactly those that are
+    there, in the order of `spans`.
     """
 
     version: int
     held: CountedRows
     offsets: int
     spans: Sequence[OffsetSpan] = ()
+    present: Callable[[], Sequence[Spans]] = field(default=tuple, repr=False, compare=False)
 
 
 WITHOUT_NUMBER = -1  # batch_id of rows that do not say which micro-batch wrote them
@@ -483,7 +485,8 @@ class RowsWitness:
     (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
     sink's quarantine table, of rows not released yet and of released rows. `repeated` has the offsets that rows of
     others' commits carry and that have several rows in the whole table: a group per topic partition and number of rows
-    that each of its offsets has, with `batch_id` 0.
+    that each of its offsets has, with `batch_id` 0. `of` names the micro-batches, as (epoch, batch_id), whose rows
+    alone were read; None where those of all micro-batches of the period were.
     """
 
     location: str
@@ -494,6 +497,7 @@ class RowsWitness:
     groups: Sequence[RowGroup]
     quarantined: Sequence[RowGroup] = ()
     repeated: Sequence[RowGroup] = ()
+    of: frozenset[tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

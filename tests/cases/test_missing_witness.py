@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recon.project import CheckSpec, Project
-from tests.cases.lake import EVIDENCE, Lake, statuses
+from tests.cases.lake import EVIDENCE, Lake, findings, ranges, statuses
 
 MakeLake = Callable[..., Lake]
 
@@ -106,6 +106,27 @@ def test_without_spark_nothing_that_needs_rows_passes(make_lake: MakeLake) -> No
     assert statuses(run)["source_rows"] == "skipped" and run.pipelines[0].answer == "could not be proved"
     assert run.exit_code == 0
     assert "--no-spark" in messages(run)
+
+
+def test_without_spark_the_data_files_show_the_rows_among_transactions(make_lake: MakeLake) -> None:
+    lake = make_lake(
+        sink={"data_tests": tuple(CheckSpec(test=t) for t in EVIDENCE)}, isolation_level="read_committed", partitions=2
+    )
+    for end in ("commit", "abort", "commit"):
+        lake.kafka.transaction(lake.topic, [("k", "v", p) for p in (0, 1) for _ in range(10)], end)
+        lake.run()
+    run = lake.audit(no_spark=True)
+    assert (run.pipelines[0].answer, statuses(run)["source_rows"]) == ("complete", "pass"), messages(run)
+    # In a micro-batch that counts do not prove, a record that nobody took in is named.
+    hook = lake.hook()
+    lake.kafka.transaction(lake.topic, [("k", "v", p) for p in (0, 1) for _ in range(10)])
+    lake.run(lambda frame, batch_id: hook(frame.where("NOT (partition = 1 AND offset = 35)"), batch_id))
+    run = lake.audit(no_spark=True)
+    assert run.pipelines[0].answer == "not complete" and ranges(findings(run, "GAP")) == {(1, 35, 36)}
+    # Whoever deletes rows puts those of all micro-batches in question.
+    lake.sql("DELETE FROM {table} WHERE _source_offset = 3")
+    run = lake.audit(no_spark=True)
+    assert run.pipelines[0].answer == "not complete" and findings(run, "MUTATED")
 
 
 def test_fail_fast_skips_the_rest(lake: Lake) -> None:

@@ -150,6 +150,7 @@ class WorldSources(Sources):
             held=CountedRows(len(places), fingerprint(places)),
             offsets=sum(len(set(mine)) for mine in offsets.values()),
             spans=[OffsetSpan(t, None, p, min(mine), max(mine) + 1) for (t, p), mine in sorted(offsets.items())],
+            present=lambda: [Spans.of_offsets(mine) for _, mine in sorted(offsets.items())],
         )
 
     @override

@@ -18,7 +18,7 @@ from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.quarantine_log import judge_quarantine
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
-from recon.checks.evidence.source_rows import of_table, rewriting, spot_check
+from recon.checks.evidence.source_rows import of_table, open_rows, rewriting, spot_check
 from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
 from recon.checks.evidence.source_rows.made import judge_made
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
@@ -49,7 +49,7 @@ from recon.checks.evidence.source_rows.transactions import (
     readings_of,
 )
 from recon.checks.evidence.stateful_operators import operators_of
-from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses, why_unknown
+from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
 from recon.text import plural
 
@@ -67,7 +67,10 @@ class SourceRows(EvidenceCheck):
     added, changed or removed rows, the check reads the rows of the sink, and reads from Kafka the offsets that no row
     carries: a read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from
     lost records.
-    A period without a deficit needs neither Spark nor Kafka.
+    A period without a deficit needs neither Spark nor Kafka. Where nothing but the counts of some micro-batches is in
+    question (in a topic with transactions the markers are offsets without a row), and the query reads committed records
+    and appends to a Delta table, the check reads the data files of their commits, without Spark, if these are at most
+    `sample_rows` rows, and not the rows of the sink.
 
     Counts do not show a row that a transform which filters others loses while it doubles one, as an inner join with a
     lookup table does, nor which rows a sink made of those that it was given. In a Delta sink that is appended to, the
@@ -107,7 +110,7 @@ class SourceRows(EvidenceCheck):
 
     Args:
         sample_rows: rows of data files that one audit looks at without Spark, at most; a file counts for at least
-            10,000. 0 looks at none.
+            10,000. 0 looks at none, and where counts do not prove a micro-batch, the rows of the sink are read.
 
     Cost:
         no Spark job. The spot check takes about 0.2 s per million rows, and 2 ms per data file, on local disks.
@@ -182,9 +185,11 @@ class SourceRows(EvidenceCheck):
         if ledger is None or counts_decide(witnesses):
             return ()
         counts = _account_of(ledger, witnesses)
-        # Where counts leave a question, the sink's rows are read anyway.
-        choose = spot_check.chosen_of_made if by_counts(counts, witnesses) else spot_check.chosen
-        return choose(counts, witnesses, self.sample_rows)
+        if not by_counts(counts, witnesses):
+            return spot_check.chosen(counts, witnesses, self.sample_rows)
+        # Where counts leave a question that the rows of some commits do not answer, the sink's rows are read anyway.
+        of_open = open_rows.versions(counts, witnesses, self.test, self.sample_rows)
+        return of_open or spot_check.chosen_of_made(counts, witnesses, self.sample_rows)
 
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
@@ -260,8 +265,10 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
 
 
 def _misses(counts: Account, witnesses: Witnesses) -> bool:
-    """Whether rows are needed to tell which offsets the sink has."""
-    return bool(reasons(counts, witnesses)) or recheck(witnesses, SourceRows.test)
+    """Whether rows of the sink are needed to tell which offsets it has."""
+    if not reasons(counts, witnesses) and not recheck(witnesses, SourceRows.test):
+        return False
+    return open_rows.of_commits(counts, witnesses, SourceRows.test) is None
 
 
 def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
@@ -301,9 +308,13 @@ def _report_perhaps_repeated(counts: Account, witnesses: Witnesses, findings: Fi
 
 
 def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
-    """The sink's rows; None where they were not read, or carry no source offsets."""
-    rows = witnesses.rows
-    if not isinstance(rows, RowsWitness) or not rows.has_source_columns:
+    """The sink's rows, or those of the micro-batches in question; None where they carry no source offsets, or were not
+    read.
+    """
+    rows: RowsWitness | Unavailable | None = witnesses.rows
+    if not isinstance(rows, RowsWitness):
+        rows = open_rows.of_commits(counts, witnesses, SourceRows.test)
+    if rows is None or not rows.has_source_columns:
         return None
     return SinkRows(witnesses, counts.covered.slice, counts, rows, findings)
 
@@ -315,7 +326,9 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     held: dict[str, int] = {}
     if sink is not None and not _looks_for_repeated_alone(counts, witnesses):
         without_row = missing_from(sink)
-        missing, held = without_row.offsets, {"offsets_with_row": without_row.held}
+        missing = without_row.offsets
+        if sink.rows.of is None:  # else the rows are not all of the period
+            held = {"offsets_with_row": without_row.held}
         explained = judge_missing(sink, without_row)
     if sink is not None:
         judge_present(sink)
@@ -325,7 +338,8 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         judge_aborted(counts, witnesses, findings, None)
     judge_surplus(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
-    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=sink is not None)
+    rows_tell = sink is not None and sink.rows.of is None
+    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=rows_tell)
     if sink is None:
         _report_perhaps_repeated(counts, witnesses, findings)
 
@@ -337,6 +351,8 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         message = f"{plural(batches, 'micro-batch')}: every offset is in a row" + (
             f" or explained ({plural(missing, 'offset')} without a row)" if missing else ""
         )
+        if sink.rows.of is not None:
+            message += f"; counts prove {proved:,} of them, and the rows of the others were read from their data files"
     filtered = rows_filtered(counts)
     if filtered and witnesses.sink not in witnesses.routed:
         message += f"; {plural(filtered, 'row')} filtered by the transform"

@@ -23,7 +23,7 @@ from recon.checks.evidence.source_rows.spot_check import contradictions
 from recon.checks.evidence.table_history import first_version, others, removes_rows
 from recon.model import Code, ProbeAnswer
 from recon.model.ledger import named
-from recon.model.offsets import GrowingSpans, Spans
+from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.text import plural
 
 
@@ -56,9 +56,11 @@ def missing_from(sink: SinkRows) -> Missing:
     held = 0
     quarantined = by_partition(group for group in sink.rows.quarantined if group.release is None)
     taken = by_partition(group for group in sink.rows.quarantined if group.release is not None)
+    of_some = _ranges_of_some(sink) if sink.rows.of is not None else None
     for where, stretches in sink.counts.judged.items():
-        absent = stretches.ranges.minus(sink.present.get(where, Spans()))
-        held += stretches.ranges.size - absent.size
+        ranges = stretches.ranges if of_some is None else of_some.get(where, Spans())
+        absent = ranges.minus(sink.present.get(where, Spans()))
+        held += ranges.size - absent.size
         in_quarantine = waiting(stretches, absent, quarantined.get(where, ()), sink.ledger.heads)
         explained.setdefault(where, Counter())["quarantined"] += in_quarantine.size
         absent = absent.minus(in_quarantine)
@@ -89,6 +91,16 @@ def missing_from(sink: SinkRows) -> Missing:
     in_all = of_entry.total() + sum(piece.size for mine in released.values() for piece in mine)
     in_all += sum(tally["quarantined"] for tally in explained.values())
     return Missing(unexplained, removed, released, explained, in_all, held)
+
+
+def _ranges_of_some(sink: SinkRows) -> Mapping[TopicPartition, Spans]:
+    """What those micro-batches read whose rows alone were read."""
+    spans: dict[TopicPartition, list[Span]] = {}
+    for entry, head in enumerate(sink.ledger.heads):
+        if (head.epoch, head.batch_id) in (sink.rows.of or ()):
+            for read in sink.ledger.ranges.of(entry):
+                spans.setdefault((read.topic, read.partition), []).append(read.span)
+    return {where: Spans.of(mine) for where, mine in spans.items()}
 
 
 def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:

@@ -42,6 +42,12 @@ def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = 
         if not known and any(counts.counted[entry].doubted for entry in unproved):
             of = "as many rows as were read, but of other offsets"
         why.append(f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)}) with {of}")
+    return [*why, *besides_counts(counts, witnesses)]
+
+
+def besides_counts(counts: Account, witnesses: Witnesses) -> list[str]:
+    """Why rows are needed whatever the counts of the micro-batches say; empty where nothing else is in question."""
+    heads, why = counts.covered.slice.heads, []
     opened = read_while_open(counts, witnesses)
     if opened:
         who = f"{plural(len(opened), 'micro-batch')} ({some(named(heads[e]) for e in sorted(opened))})"

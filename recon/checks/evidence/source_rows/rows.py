@@ -65,7 +65,10 @@ class SinkRows:
         Rows carry `_batch_id` and no epoch, and a release or a repair writes rows with the number of another's
         micro-batch.
         """
-        return self._held.get(batch_id, CountedRows(0, 0)) if self._held is not None else None
+        of = self.rows.of
+        if self._held is None or (of is not None and (0, batch_id) not in of):
+            return None
+        return self._held.get(batch_id, CountedRows(0, 0))
 
     @cached_property
     def _held(self) -> Mapping[int, CountedRows] | None:

@@ -8,7 +8,7 @@ read the sink's rows; the verdict rests on those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
@@ -36,13 +36,14 @@ class Contradiction(NamedTuple):
     swapped: bool
 
 
-def chosen(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
+def chosen(counts: Account, witnesses: Witnesses, most: int, apart_from: Collection[int] = ()) -> list[int]:
     """The versions whose rows are to be read, at most so many rows, and in each audit others.
 
     First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did not
-    report what the sink was given, then a handful of the others.
+    report what the sink was given, then a handful of the others. None is of `apart_from`.
     """
-    return _chosen(_own_appends(counts, witnesses), counts, most)
+    commits = own_appends(counts, witnesses).items()
+    return _chosen({entry: one for entry, one in commits if one.version not in apart_from}, counts, most)
 
 
 def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
@@ -52,7 +53,7 @@ def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int
     """
     if not any(head.epoch > 0 for head in counts.covered.slice.heads):
         return []
-    return _chosen(_own_appends(counts, witnesses, made=True), counts, most)
+    return _chosen(own_appends(counts, witnesses, made=True), counts, most)
 
 
 def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> list[int]:
@@ -66,15 +67,21 @@ def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> l
         random.shuffle(kind)
     versions = []
     for entry in (*kinds[0], *kinds[1], *kinds[2][:_HANDFUL]):
-        commit, rows = commits[entry], ledger.heads[entry].rows_written or 0
-        cost = max(rows, commit.rows_added or 0, commit.files_added * _ROWS_PER_FILE)
+        commit = commits[entry]
+        cost = cost_of(counts, entry, commit)
         if commit.files_added and cost <= most:
             most -= cost
             versions.append(commit.version)
     return versions
 
 
-def _own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -> Mapping[int, DeltaCommit]:
+def cost_of(counts: Account, entry: int, commit: DeltaCommit) -> int:
+    """What it costs to look at the rows of an entry's commit, as a number of rows."""
+    rows = counts.covered.slice.heads[entry].rows_written or 0
+    return max(rows, commit.rows_added or 0, commit.files_added * _ROWS_PER_FILE)
+
+
+def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -> Mapping[int, DeltaCommit]:
     """The entries of the period whose commit the log still has, and whose rows carry an offset each.
 
     With `made`, those whose transform may make several rows of one record.
@@ -102,7 +109,7 @@ def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iter
 def contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradiction]:
     """The entries whose commit added other rows than they say."""
     found = {}
-    for entry, commit in _own_appends(counts, witnesses).items() if witnesses.commit_rows else ():
+    for entry, commit in own_appends(counts, witnesses).items() if witnesses.commit_rows else ():
         rows = witnesses.commit_rows.get(commit.version)
         if isinstance(rows, CommitRows):
             contradiction = _contradiction(rows, entry, commit, counts, witnesses)

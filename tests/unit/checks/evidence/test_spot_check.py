@@ -99,8 +99,12 @@ def test_a_budget_below_zero_is_refused() -> None:
 def test_nothing_is_looked_at_where_it_shows_nothing() -> None:
     entry = filtered(range(7))
     assert chosen(entry) == [0]
-    # The sink's rows are read anyway.
-    assert chosen(Entry(0, (0, 10), rows_written=7, sink_version=0)) == []
+    # Counts leave a question: its own commit answers it, unless rows of others are in question, too.
+    short = Entry(0, (0, 10), rows_written=7, sink_version=0)
+    assert chosen(short) == [0]
+    assert chosen(short, check=SourceRows(sample_rows=9_999)) == []
+    stranger = commit(1, None, operation="DELETE", rows_removed=1)
+    assert chosen(short, delta=delta(commit(0, short), stranger)) == []
     # Micro-batches replace each other's rows.
     assert chosen(entry, rewriting=(SINK,)) == []
     # The log does not have the commit, or has another one there.
