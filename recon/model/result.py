@@ -322,6 +322,10 @@ class SinkFacts:
     account: OffsetAccount | None = None
 
 
+# What became of records that somebody accepted, in the answer.
+_TOLD: Mapping[str, str] = {"lost": "lost", "missing": "missing", "removed": "removed", "twice": "doubled"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PipelineFacts:
     """One pipeline's answer: complete, not complete, or could not be proved, and the reason in one sentence.
@@ -348,11 +352,25 @@ class PipelineFacts:
 
     @property
     def says(self) -> str:
-        """The answer with what it leaves out: "complete since micro-batch 3, but for 1 accepted finding"."""
+        """The answer with what it leaves out: "complete since micro-batch 3, but for 1 accepted finding".
+
+        Where it is known of all that was accepted how many records it is, the answer says so: "(700 records lost)".
+        """
         since = f" since {self.since}" if self.since else ""
         count = len(self.accepted)
-        but = f", but for {count} accepted finding{'s' if count > 1 else ''}" if count else ""
+        but = f", but for {count} accepted finding{'s' if count > 1 else ''}{self._accepted_records}" if count else ""
         return f"{self.answer}{since}{but}" if self.answer == "complete" else self.answer
+
+    @property
+    def _accepted_records(self) -> str:
+        counts = [count for one in self.incidents if one.state == "accepted" for count in one.counts]
+        records: dict[str, int] = {}
+        for count in counts:
+            if count.rows is None or count.harm not in _TOLD:
+                return ""
+            records[_TOLD[count.harm]] = records.get(_TOLD[count.harm], 0) + count.rows
+        told = [f"{rows:,} record{'' if rows == 1 else 's'} {harm}" for harm, rows in records.items() if rows]
+        return f" ({', '.join(told)})" if told else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -405,7 +405,7 @@ def test_one_deletion_is_one_finding_however_many_audits_look_at_it() -> None:
     for _ in range(5):
         world.tick(hours=4)
         ran(1, world)
-        assert audit(world).facts.says == "complete, but for 3 accepted findings"
+        assert audit(world).facts.says == "complete, but for 3 accepted findings (1 record removed)"
 
 
 # -- tampering ---------------------------------------------------------------------------------------
