@@ -24,10 +24,9 @@ from recon.recovery.repair.witnesses import repair_plans
 from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges
 from tests.support.failpoints import dies_at
+from tests.support.marks import long
 
-# tests/crash/test_killed_repair.py repairs such a table in `make test`, and tests/model repairs beside queries.
-pytestmark = pytest.mark.long
-
+# tests/crash/test_killed_repair.py repairs such a table in `make test` as well, and tests/model repairs beside queries.
 MakeLake = Callable[..., Lake]
 CHECKS = (*EVIDENCE, "ledger_integrity")
 STAMPS = "_source_topic", "_source_partition", "_source_offset"
@@ -61,7 +60,7 @@ def mend(lake: Lake, **options: Any) -> Repaired:
     return repair(lake.project, "p", "s", spark=lake.spark, **{"transform": parse, **options})
 
 
-@pytest.mark.parametrize("point", [None, BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER])
+@pytest.mark.parametrize("point", [None, *long(BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER)])
 def test_a_swallowed_micro_batch_is_read_again_through_the_transform(make_lake: MakeLake, point: str | None) -> None:
     lake = make_lake(partitions=2, checks=CHECKS)
     swallowing(lake, partitions=2)
@@ -115,6 +114,7 @@ def test_doubled_rows_are_removed_but_one(make_lake: MakeLake) -> None:
     assert (0, 0, 40) in ranges(findings(run, "REPAIRED")) and not failing(lake.audit(full=True))
 
 
+@pytest.mark.long
 def test_rows_that_differ_are_not_removed(make_lake: MakeLake) -> None:
     lake = make_lake(checks=CHECKS)
     lake.produce(20)
@@ -157,6 +157,7 @@ def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
     assert not failing(lake.audit())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("at", "batch_id"), [(AFTER_LEDGER, 3), (BEFORE_WRITE, 4)])
 def test_a_query_goes_on_beside_a_repair(make_lake: MakeLake, at: str, batch_id: int) -> None:
     """The repair comes between two of its micro-batches, and between its look at the sink and its commit."""
@@ -182,6 +183,7 @@ def test_a_query_goes_on_beside_a_repair(make_lake: MakeLake, at: str, batch_id:
     assert run.pipelines[0].answer == "complete", run.pipelines[0].because
 
 
+@pytest.mark.long
 def test_a_removal_beside_a_query(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"on_new_epoch": "warn"}, checks=CHECKS)
     lake.produce(20)
@@ -213,6 +215,7 @@ class Transforms:
         return parse(frame).withColumn("v", F.lit(f"call {self.calls}"))
 
 
+@pytest.mark.long
 def test_a_repair_that_a_query_refuses_looks_anew_and_reads_nothing_twice(make_lake: MakeLake) -> None:
     lake = make_lake(checks=CHECKS)
     swallowing(lake)
@@ -235,6 +238,7 @@ def test_a_repair_that_a_query_refuses_looks_anew_and_reads_nothing_twice(make_l
     assert not failing(run) and run.pipelines[0].answer == "complete", run.pipelines[0].because
 
 
+@pytest.mark.long
 def test_a_query_on_a_fresh_checkpoint_reads_the_same_offsets(make_lake: MakeLake) -> None:
     """Of a hole that it does not see: its first micro-batch is in it, the second one stops it."""
     lake = make_lake(checks=CHECKS)
@@ -255,6 +259,7 @@ def test_a_query_on_a_fresh_checkpoint_reads_the_same_offsets(make_lake: MakeLak
     assert {row["_batch_id"] for row in lake.rows() if 20 <= row["_source_offset"] < 40} == {0}
 
 
+@pytest.mark.long
 def test_a_repair_that_is_refused_again_and_again_ends(make_lake: MakeLake) -> None:
     lake = make_lake(checks=CHECKS)
     swallowing(lake)
@@ -297,6 +302,7 @@ def test_what_a_repair_refuses(make_lake: MakeLake) -> None:
     assert done.rows == 18
 
 
+@pytest.mark.long
 def test_what_kafka_has_no_more_is_named(make_lake: MakeLake) -> None:
     lake = make_lake(checks=CHECKS)
     swallowing(lake)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import typer
 
+from recon.cli.repair import ask
+from recon.errors import ConfigError
 from recon.hook.prepare import name_of
 from recon.ledger import open_ledger
 from recon.model import CheckpointWitness, Code, Finding
@@ -99,6 +104,32 @@ def test_a_transform_that_is_none(
     pipeline = load(project).pipelines[0].name
     ended = recon("repair", "apply", "--pipeline", pipeline, "--transform", name)
     assert ended.code == 2 and message in ended.err
+
+
+class Terminal(io.StringIO):
+    """Somebody at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_whoever_does_not_say_yes_changes_nothing(
+    answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    with nullcontext() if goes_on else pytest.raises(typer.Exit) as ended:
+        ask("lake/orders will be changed")
+    told = capsys.readouterr()
+    assert "lake/orders will be changed. Go on?" in told.out
+    if ended is not None:
+        assert ended.value.exit_code == 1 and "Nothing was changed." in told.err
+
+
+def test_where_nobody_can_be_asked_the_command_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(ConfigError, match="there is nobody to ask: add --yes"):
+        ask("lake/orders will be changed")
 
 
 def test_names_of_a_transform() -> None:
