@@ -36,6 +36,7 @@ BENCHES: Mapping[str, str] = {
     "jdbc_upsert": "bench.jdbc_upsert:run",
     "sustained_rate": "bench.sustained_rate:run",
     "judge_scaling": "bench.judge_scaling:run",
+    "judge_day": "bench.judge_day:run",
     "heads_proof": "bench.heads_proof:run",
     "compliance_year": "bench.compliance_year:as_html",
     "compliance_year_pdf": "bench.compliance_year:as_pdf",

@@ -49,7 +49,7 @@ def next_audit() -> dict[str, Any]:
     with lake_of(1) as lake:
 
         def first() -> float:
-            _forget_audits(lake)
+            forget_audits(lake)
             return _audit(lake, ())
 
         # The floor comes first in each turn: what it proves the next one goes on from.
@@ -110,12 +110,12 @@ def _medians(one: Callable[[], float], other: Callable[[], float]) -> tuple[floa
 
 def _audit_of_day(lake: Lake) -> float:
     """A first audit of the lake's last day."""
-    _forget_audits(lake)
+    forget_audits(lake)
     date = f"{midnight():%Y-%m-%d}"
     return _audit(lake, ("--from", date, "--to", date))
 
 
-def _forget_audits(lake: Lake) -> None:
+def forget_audits(lake: Lake) -> None:
     """Leaves the results of earlier days' audits, and nothing that they proved."""
     results, kept = lake.path / "_recon/results", lake.path / "results-before"
     if not kept.exists():
