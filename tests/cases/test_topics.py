@@ -68,7 +68,7 @@ def test_records_that_were_compacted_after_they_were_read(make_lake: MakeLake) -
     assert complete(lake.audit()) and complete(lake.audit(full=True))
 
 
-@pytest.mark.case(46)
+@pytest.mark.case(46, "GAP")
 def test_a_row_is_lost_and_its_record_compacted_before_the_first_audit(make_lake: MakeLake) -> None:
     lake = make_lake(config=COMPACT)
     lake.produce(10)
@@ -78,7 +78,8 @@ def test_a_row_is_lost_and_its_record_compacted_before_the_first_audit(make_lake
     lake.produce(10)
     lake.kafka.compact(lake.topic)
     run = lake.audit()
-    assert run.pipelines[0].answer != "complete" and (findings(run, "INCONCLUSIVE") or failing(run) == {"GAP"})
+    # What the sink was given was counted; which of the offsets is lost, Kafka no longer shows.
+    assert refuted(run, "GAP"), told(run)
 
 
 @pytest.mark.case(46, "GAP")
