@@ -1,7 +1,7 @@
 """Judging alone: every evidence check over the day of `evidence_audit_day`, 8,640 micro-batches x 200 partitions.
 
-Ours: the processor time of all checks of the day's audit from the witnesses as they were read to the verdicts; whatever checks
-keep with the ledger's slice is computed again. Every check must pass, or there is no figure.
+Ours: the processor time of all checks of the day's audit, from the witnesses as they were read to the verdicts. Every
+check must pass, or there is no figure.
 Floor: reading these witnesses, in the same process.
 """
 

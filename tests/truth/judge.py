@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -221,6 +221,14 @@ class WorldSources(Sources):
             last_stable=stable,
             truncated=f"the log ends at {log.end}" if asked.ranges[-1].end > log.end else None,
         )
+
+    @override
+    def rows_of_few(self, sink: Sink, batches: Sequence[int], *, version: int | None) -> RowsWitness | Unavailable:
+        rows = self.rows(sink, None, (), version=version, lacking=False)
+        if isinstance(rows, Unavailable):
+            return rows
+        groups = [group for group in rows.groups if group.batch_id in batches]
+        return replace(rows, groups=groups, rows=sum(group.rows for group in groups), quarantined=(), repeated=())
 
     @override
     def rows(

@@ -1,21 +1,48 @@
-"""The rows of the micro-batches that counts do not prove, where their own commits show them.
+"""The rows of the micro-batches that counts do not prove, where rows of others are in no question.
 
-Where nothing but these micro-batches is in question, nothing changed the sink's rows since, and the query appends to a
-Delta table, its rows are those of the data files that the commits added. They are read without Spark, and no others.
+Nothing but these micro-batches is in question then, and nothing changed the sink's rows since: their rows alone show
+which of their offsets have one. Where the query appends to a Delta table, the data files that their commits added show
+it as well, which are read without Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import spot_check
-from recon.checks.evidence.source_rows.reasons import besides_counts
+from recon.checks.evidence.source_rows.reasons import besides_counts, perhaps_repeated
 from recon.checks.evidence.source_rows.transactions import read_uncommitted
 from recon.model import CommitRows, DeltaCommit, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import of_ranges
 from recon.model.offsets import OffsetSpan, Span, Spans
+
+_Numbers = frozenset[tuple[int, int]]
+
+
+def numbers(counts: Account, witnesses: Witnesses, check: str) -> _Numbers:
+    """The micro-batches, as (epoch, batch_id), whose rows alone are to be read; none where rows of others are, too.
+
+    `check` is the name of the check that asks. Rows carry no epoch, so that all must be of one.
+    """
+    heads = counts.covered.slice.heads
+    if len({head.epoch for head in heads}) > 1 or witnesses.observed or not _are_alone(counts, witnesses, check):
+        return frozenset()
+    if any(True for _ in spot_check.reasons(counts, witnesses)) or perhaps_repeated(counts, witnesses):
+        return frozenset()
+    return frozenset((heads[entry].epoch, heads[entry].batch_id) for entry in counts.open)
+
+
+def are_enough(counts: Account, rows: RowsWitness) -> bool:
+    """Whether each of the rows that were read of these micro-batches has an offset of its own, of those they read."""
+    heads, table = counts.covered.slice.heads, counts.covered.slice.ranges
+    read = {heads[entry].batch_id: _ranges(table.of(entry)) for entry in counts.open}
+    return rows.has_source_columns and all(
+        group.rows == group.present.size
+        and not group.present.minus(read.get(group.batch_id, {}).get((group.topic, group.partition), Spans()))
+        for group in rows.groups
+    )
 
 
 def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> list[int]:
@@ -28,11 +55,11 @@ def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> li
     if not commits or left < 0:
         return []
     mine = [commit.version for commit in commits.values()]
-    return [*mine, *spot_check.chosen(counts, witnesses, left, apart_from=mine)]
+    return [*mine, *spot_check.chosen(counts, witnesses, left, apart_from=frozenset(mine))]
 
 
 def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
-    """The rows of these micro-batches as the sink has them; None where they were not read, or do not suffice."""
+    """The rows that the commits of these micro-batches added; None where they were not read, or do not suffice."""
     if not witnesses.commit_rows or any(True for _ in spot_check.reasons(counts, witnesses)):
         return None
     ledger, log = counts.covered.slice, witnesses.of_sink(witnesses.delta)
@@ -40,12 +67,12 @@ def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness
     groups: list[RowGroup] = []
     for entry, commit in commits.items():
         rows = witnesses.commit_rows.get(commit.version)
-        if not isinstance(rows, CommitRows) or not _are_its_own(rows, ledger.ranges.of(entry)):
+        if not isinstance(rows, CommitRows) or rows.offsets != rows.held.rows:
             return None
         groups += _groups(rows, ledger.heads[entry].batch_id)
     if not commits or log is None:
         return None
-    return RowsWitness(
+    found = RowsWitness(
         location=log.location,
         version=log.last,
         rows=sum(group.rows for group in groups),
@@ -54,39 +81,42 @@ def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness
         groups=groups,
         of=frozenset((ledger.heads[entry].epoch, ledger.heads[entry].batch_id) for entry in commits),
     )
+    return found if are_enough(counts, found) else None
 
 
 def _commits(counts: Account, witnesses: Witnesses, check: str) -> Mapping[int, DeltaCommit]:
-    """The commits of the entries that counts do not prove; empty where the rows of others are needed, too."""
-    heads, wanted = counts.covered.slice.heads, {*counts.open}
+    """The commits of the entries that counts do not prove; empty where one lacks, or rows of others are needed."""
+    wanted = {*counts.open}
     commits = {entry: one for entry, one in spot_check.own_appends(counts, witnesses).items() if entry in wanted}
-    if (
-        not commits
-        or len(commits) < len(wanted)
-        or any(counts.counted[entry].quarantined for entry in commits)
+    several = len({counts.covered.slice.heads[entry].batch_id for entry in commits}) < len(commits)
+    if several or len(commits) < len(wanted) or not _are_alone(counts, witnesses, check):
+        return {}
+    return commits
+
+
+def _are_alone(counts: Account, witnesses: Witnesses, check: str) -> bool:
+    """Whether nothing is in question but the rows of the micro-batches that counts do not prove."""
+    heads, operators = counts.covered.slice.heads, counts.operators
+    return bool(counts.open) and not (
+        any(counts.counted[entry].quarantined or counts.counted[entry].explodes for entry in counts.open)
+        or any(operators.keeps_state(heads[entry]) for entry in counts.open)
         or any(head.is_release for head in heads)
         or any(stretches.incarnations > 1 for stretches in counts.judged.values())
         # A record of an aborted transaction may be among the rows of any micro-batch that read uncommitted.
         or read_uncommitted(counts)
         or besides_counts(counts, witnesses)
         or recheck(witnesses, check)
-    ):
-        return {}
-    return commits
-
-
-def _are_its_own(rows: CommitRows, ranges: list[OffsetSpan]) -> bool:
-    """Whether each row has an offset of its own, of those that the entry read."""
-    read: dict[tuple[str, int], list[Span]] = {}
-    for one in ranges:
-        read.setdefault((one.topic, one.partition), []).append(one.span)
-    return rows.offsets == rows.held.rows and not any(
-        present.minus(Spans.of(read.get((hull.topic, hull.partition), ())))
-        for hull, present in zip(rows.spans, rows.present(), strict=True)
     )
 
 
-def _groups(rows: CommitRows, batch_id: int) -> list[RowGroup]:
+def _ranges(read: Iterable[OffsetSpan]) -> Mapping[tuple[str, int], Spans]:
+    found: dict[tuple[str, int], list[Span]] = {}
+    for one in read:
+        found.setdefault((one.topic, one.partition), []).append(one.span)
+    return {where: Spans.of(spans) for where, spans in found.items()}
+
+
+def _groups(rows: CommitRows, batch_id: int) -> Sequence[RowGroup]:
     return [
         RowGroup(
             batch_id=batch_id,
