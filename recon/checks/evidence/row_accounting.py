@@ -7,19 +7,20 @@ leave the counts as they are; the fingerprints of the offsets, taken during the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from recon.checks.evidence.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.stateful_operators import Operators
 from recon.lazy import np
-from recon.model import CountedRows, DeltaCommit, EntryHead, LedgerSlice
+from recon.model import CountedRows, EntryHead, LedgerSlice
 from recon.model.fingerprint import of_entries
 from recon.model.offsets import Span, Spans
 
+T = TypeVar("T")
 _FINGERPRINTS = "fingerprints"  # in `LedgerSlice.derived`
 
 
@@ -88,7 +89,7 @@ class Account:
         width: offsets per entry of the slice; the rows of its ranges where the source counts these itself.
         given: rows given to a sink that reduces them itself, per (epoch, batch_id).
         uncountable: entries of whose ranges the source does not say how many rows they have.
-        own_appends: what the spot check can look at, once it was looked for (`source_rows.spot_check`).
+        derived: what checks found out of it and of another witness, to do it once (`Account.once`).
     """
 
     covered: Coverage
@@ -98,7 +99,15 @@ class Account:
     width: Sequence[int] = ()
     given: Mapping[tuple[int, int], int] = field(default_factory=dict)
     uncountable: frozenset[int] = frozenset()
-    own_appends: dict[bool, Mapping[int, DeltaCommit]] = field(default_factory=dict, init=False, compare=False)
+    derived: dict[str, tuple[object, Any]] = field(default_factory=dict, init=False, compare=False)
+
+    def once(self, what: str, witness: object, find: Callable[[], T]) -> T:
+        """What `find` returns; it is called again only where the `witness` that it rests on is another one."""
+        known = self.derived.get(what)
+        if known is None or known[0] is not witness:
+            known = self.derived[what] = (witness, find())
+        found: T = known[1]
+        return found
 
     @cached_property
     def open(self) -> list[int]:

@@ -15,7 +15,6 @@ from recon.checks.evidence.source_rows import spot_check
 from recon.checks.evidence.source_rows.reasons import besides_counts, perhaps_repeated
 from recon.checks.evidence.source_rows.transactions import read_uncommitted
 from recon.model import CommitRows, DeltaCommit, RowGroup, RowsWitness, Witnesses
-from recon.model.fingerprint import of_ranges
 from recon.model.offsets import OffsetSpan, Span, Spans
 
 _Numbers = frozenset[tuple[int, int]]
@@ -60,6 +59,10 @@ def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> li
 
 def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
     """The rows that the commits of these micro-batches added; None where they were not read, or do not suffice."""
+    return counts.once("rows of commits", witnesses.commit_rows, lambda: _of_commits(counts, witnesses, check))
+
+
+def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
     if not witnesses.commit_rows or any(True for _ in spot_check.reasons(counts, witnesses)):
         return None
     ledger, log = counts.covered.slice, witnesses.of_sink(witnesses.delta)
@@ -124,7 +127,6 @@ def _groups(rows: CommitRows, batch_id: int) -> Sequence[RowGroup]:
             partition=hull.partition,
             rows=present.size,
             present=present,
-            fingerprint=of_ranges([OffsetSpan(hull.topic, None, hull.partition, *span) for span in present]),
         )
         for hull, present in zip(rows.spans, rows.present(), strict=True)
     ]

@@ -86,9 +86,8 @@ def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) ->
 
     With `made`, those whose transform may make several rows of one record.
     """
-    if made not in counts.own_appends:
-        counts.own_appends[made] = dict(_found_appends(counts, witnesses, made=made))
-    return counts.own_appends[made]
+    what = "own appends that make rows" if made else "own appends"
+    return counts.once(what, witnesses.delta, lambda: dict(_found_appends(counts, witnesses, made=made)))
 
 
 def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
@@ -106,8 +105,12 @@ def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iter
             yield entry, commit
 
 
-def contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradiction]:
+def contradictions(counts: Account, witnesses: Witnesses) -> Mapping[int, Contradiction]:
     """The entries whose commit added other rows than they say."""
+    return counts.once("contradictions", witnesses.commit_rows, lambda: _contradictions(counts, witnesses))
+
+
+def _contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradiction]:
     found = {}
     for entry, commit in own_appends(counts, witnesses).items() if witnesses.commit_rows else ():
         rows = witnesses.commit_rows.get(commit.version)
