@@ -12,6 +12,9 @@ T = TypeVar("T")
 
 STORE_S = 20.0  # a file or a listing of an object store
 STATEMENT_S = 60.0  # an SQL statement by which an audit reads
+# A write of a table of the ledger that others write at the same moment. The rows of a micro-batch are in the sink by
+# then, and giving up ends its query; a stream that waits longer than some of its triggers is late for good.
+CONTENTION_S = 30.0
 
 # object_store, under delta-rs: requests that fail are tried again within this time, and one may take as long.
 _DELTA_RS = {"timeout": "19s", "connect_timeout": "5s", "retry_timeout": "19s"}

@@ -104,7 +104,12 @@ def append_proof(
     after = before.sequence if before is not None else witnesses.proofs.lengths.get(sink, 0)
     prev_hash = before.entry_hash if before is not None else ""
     kept = table.append(state, after=after, prev_hash=prev_hash, cause="audit", at=run.generated_at)
-    return "" if kept else "another audit, or recon accept, stored a newer state meanwhile"
+    if kept:
+        return ""
+    unread = witnesses.proofs.unreadable.get(sink)
+    if unread is not None:
+        return f"the state that it goes on from could not be read: {unread}"
+    return "another audit, or recon accept, stored a newer state meanwhile"
 
 
 def _measured(result: CheckResult) -> bool:

@@ -30,6 +30,7 @@ from recon.hook.sent import Sent
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
+from recon.limits import CONTENTION_S
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
 from recon.model.ledger import named
 from recon.model.positions import is_kafka
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recon")
 
-_ENTRY_WITHIN_S = 10.0  # a repair enters its commit in the ledger within this time; later, the hook restores the entry
+# A repair enters its commit in the ledger within the time for which an append is tried; later, the hook restores it.
+_ENTRY_WITHIN_S = CONTENTION_S
 _ASK_EVERY_S = 0.2
 _NEWEST = 20  # entries among which it is looked for
 

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from recon._version import __version__
 from recon.errors import LedgerError
 from recon.ledger import arrow
-from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
+from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store, again, deadline
 from recon.model.erasure import Erasure
 from recon.model.wire.app_ids import chain_id
 from recon.text import plural
@@ -65,25 +66,31 @@ class ErasureTable:
         """Enters an erasure behind the newest; its number.
 
         Raises:
-            LedgerError: the table was edited, or cannot be written.
+            LedgerError: the table was edited, or cannot be written, or others wrote it all the time.
         """
-        while True:
-            self.of(erasure.pipeline, erasure.sink)
-            rows = self._rows(erasure.pipeline, erasure.sink)
-            row = {
-                **vars(erasure),
-                "sequence": len(rows) + 1,
-                "recon_version": __version__,
-                "prev_hash": rows[-1]["entry_hash"] if rows else "",
-                "date": erasure.at.date(),
-            }
-            row["entry_hash"] = _seal(row)
-            chain = chain_id(erasure.pipeline, erasure.sink)
-            try:
-                self.store.append(arrow.table([row], self.store.schema), chain=chain, after=len(rows))
-            except ChainMoved:
-                continue  # another erasure was entered meanwhile
-            return len(rows) + 1
+        until = deadline()
+        try:
+            return again(partial(self._append, erasure, until), ChainMoved, until)
+        except ChainMoved as moved:
+            raise LedgerError(
+                f"other erasures of pipeline {erasure.pipeline}, sink {erasure.sink} were entered in "
+                f"{self.store.location}, again and again; erase once they are done"
+            ) from moved
+
+    def _append(self, erasure: Erasure, until: float) -> int:
+        self.of(erasure.pipeline, erasure.sink)
+        rows = self._rows(erasure.pipeline, erasure.sink)
+        row = {
+            **vars(erasure),
+            "sequence": len(rows) + 1,
+            "recon_version": __version__,
+            "prev_hash": rows[-1]["entry_hash"] if rows else "",
+            "date": erasure.at.date(),
+        }
+        row["entry_hash"] = _seal(row)
+        chain = chain_id(erasure.pipeline, erasure.sink)
+        self.store.append(arrow.table([row], self.store.schema), chain=chain, after=len(rows), until=until)
+        return len(rows) + 1
 
     def _rows(self, pipeline: str, sink: str) -> list[dict[str, Any]]:
         if not self.store.exists():

@@ -8,7 +8,7 @@ each file; looking for the keys of a micro-batch reads them once and keeps none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from recon.errors import LedgerError
 from recon.lazy import np, pa
 from recon.ledger import arrow
 from recon.ledger.store.base import one_line
+from recon.ledger.store.contention import Contended, again, deadline, others_wrote
 from recon.limits import delta_rs_options
 from recon.spark.lazy import F
 from recon.spark.releases import to_arrow
@@ -122,10 +123,7 @@ class KeyIndex:
         gone = [part for part in before if part not in now]
         if gone:
             named = ", ".join(f"'{part}'" for part in gone)
-            try:
-                self._open().delete(f"part IN ({named})")
-            except Exception as error:
-                raise self._unusable(one_line(error)) from error
+            self._despite_others(lambda: self._open().delete(f"part IN ({named})"))
 
     def _write(self, hashes: Hashes, mode: Literal["append", "overwrite"] = "append") -> Parts:
         from deltalake import WriterProperties, write_deltalake
@@ -138,8 +136,8 @@ class KeyIndex:
                 some = arrow.array(hashes[first : first + _STEP])
                 yield pa.record_batch([some, pa.repeat(arrow.scalar(part), len(some))], schema=schema)
 
-        try:
-            write_deltalake(
+        self._despite_others(
+            lambda: write_deltalake(
                 self.uri,
                 pa.RecordBatchReader.from_batches(schema, batches()),
                 mode=mode,
@@ -148,9 +146,21 @@ class KeyIndex:
                 writer_properties=WriterProperties(compression="UNCOMPRESSED"),
                 storage_options=delta_rs_options(self.uri, self._options),
             )
-        except Exception as error:
-            raise self._unusable(one_line(error)) from error
+        )
         return {part: len(hashes)} if len(hashes) else {}
+
+    def _despite_others(self, write: Callable[[], object]) -> None:
+        """Writes, and tries again while others write the index at the same moment."""
+
+        def once() -> None:
+            try:
+                write()
+            except Exception as error:
+                if others_wrote(error):
+                    raise Contended(f"the index of key hashes {self.uri}", "audit again") from error
+                raise self._unusable(one_line(error)) from error
+
+        again(once, Contended, deadline())
 
     def _read(self, part: str) -> Hashes:
         data = self._open().to_pyarrow_dataset(

@@ -6,10 +6,10 @@ import hashlib
 import logging
 import os
 import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from recon.ledger.files import Place
 from recon.ledger.proofs import PROOF, ProofTable
 from recon.ledger.reader import ChainReader, Period, by_time, in_order
 from recon.ledger.results import RESULTS
-from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
+from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Filter, Store, again, deadline, open_store
 from recon.model import RELEASES, REMOVALS, Finding, LedgerEntry, LedgerSlice
 from recon.model.books import TableWrite
 from recon.model.integrity import verify
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("recon")
-
-_TRIES = 40
 
 
 class Ledger:
@@ -65,35 +63,28 @@ class Ledger:
         `sequence` is one more than that of the entry before it; `committed_at` stays what the clock said.
 
         Raises:
-            LedgerError: the table cannot be written, or other writers keep winning the race.
+            LedgerError: the table cannot be written, or other writers kept winning the race for CONTENTION_S.
         """
-        chain = chain_id(entry.pipeline, entry.sink)
-        contended = False
-        for attempt in range(_TRIES):
-            length, sequence, prev_hash = self._end(entry.pipeline, entry.sink)
-            linked = link(replace(entry, sequence=sequence + 1), prev_hash)
-            try:
-                self.store.append(columns.to_table([linked]), chain=chain, after=length)
-            except ChainMoved as moved:
-                contended = isinstance(moved, Contended)
-                self._ends.pop(chain, None)
-                time.sleep(random.uniform(0, 0.02 * (attempt + 1)))
-                continue
-            except LedgerError:
-                self._ends.pop(chain, None)
-                raise
-            self._ends[chain] = (length + 1, linked.sequence, linked.entry_hash)
-            self._tidy_now_and_then()
-            return linked
-        if contended:
+        until = deadline()
+        try:
+            linked = again(partial(self._append, entry, until), ChainMoved, until)
+        except ChainMoved as moved:
             raise LedgerError(
-                f"the ledger {self.location} is written by so many streams at once that no commit got through in "
-                f"{_TRIES} tries: restart the query, spread the streams' triggers, or give some a ledger of their own"
-            )
-        raise LedgerError(
-            f"the ledger {self.location} was extended by another writer {_TRIES} times in a row for pipeline "
-            f"{entry.pipeline}, sink {entry.sink}: two queries write this sink; stop one of them"
-        )
+                f"the ledger {self.location} was extended by another writer, again and again, for pipeline "
+                f"{entry.pipeline}, sink {entry.sink}: two queries write this sink; stop one of them"
+            ) from moved
+        self._tidy_now_and_then()
+        return linked
+
+    def _append(self, entry: LedgerEntry, until: float) -> LedgerEntry:
+        """One try of `append` behind the end of the chain as it is known, which is read anew after a failed one."""
+        chain = chain_id(entry.pipeline, entry.sink)
+        length, sequence, prev_hash = self._end(entry.pipeline, entry.sink)
+        linked = link(replace(entry, sequence=sequence + 1), prev_hash)
+        self._ends.pop(chain, None)
+        self.store.append(columns.to_table([linked]), chain=chain, after=length, until=until)
+        self._ends[chain] = (length + 1, linked.sequence, linked.entry_hash)
+        return linked
 
     def extend(self, entries: Sequence[LedgerEntry], *, after: int) -> Sequence[LedgerEntry]:
         """Chain entries behind the one with sequence `after`, all in one write; () where it is not the newest any more.

@@ -185,7 +185,9 @@ class ProofTable:
         return self.store.length(chain_id(pipeline, sink))
 
     def append(self, proof: SinkProof, *, after: int, prev_hash: str, cause: str, at: datetime) -> bool:
-        """Stores a state; False where another audit was faster, and nothing was stored.
+        """Stores a state; False where another audit or an acceptance stored a newer one meanwhile.
+
+        While others write the table at the same moment, and none of them a newer state of it, it is tried again.
 
         Args:
             proof: the new state.
@@ -195,15 +197,25 @@ class ProofTable:
             at: now, UTC.
 
         Raises:
-            LedgerError: the table cannot be written.
+            LedgerError: the table cannot be written, others wrote it all the time, or it lost states meanwhile.
         """
         row = sealed_state(proof, number=after + 1, prev_hash=prev_hash, cause=cause, at=at)
         chain = chain_id(proof.pipeline, proof.sink)
         try:
             self.store.append(arrow.table([row], self.store.schema), chain=chain, after=after)
-        except ChainMoved:
-            return False
+        except ChainMoved as moved:
+            if self.store.length(chain) < after:
+                raise LedgerError(
+                    f"the table {self.store.location} has fewer states of pipeline {proof.pipeline}, sink {proof.sink} "
+                    f"than {after}, which were read a moment before: an older copy was put in its place"
+                ) from moved
+            return self._holds(row)
         return True
+
+    def _holds(self, row: Mapping[str, Any]) -> bool:
+        """Whether a state is stored: the answer to its commit may have been lost, and then it is refused itself."""
+        of_day = Filter.of(row["pipeline"], row["sink"], dates=(row["date"],))
+        return row["entry_hash"] in arrow.values(self.store.read(of_day, ["entry_hash"])["entry_hash"])
 
 
 def _not_there(judged: Mapping[int, SinkProof], entries: Mapping[int, str]) -> Iterator[str]:

@@ -89,7 +89,7 @@ class _View(Store):
         return 0
 
     @override
-    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+    def _append(self, rows: pa.Table, chain: str | None, after: int) -> None:
         self._refuse()
 
     @override

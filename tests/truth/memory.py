@@ -42,7 +42,7 @@ class MemoryStore(Store):
         return bool(self.history)
 
     @override
-    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+    def _append(self, rows: pa.Table, chain: str | None, after: int) -> None:
         if chain is not None:
             if self.lengths.get(chain, 0) != after:
                 raise ChainMoved(chain)

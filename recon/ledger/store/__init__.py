@@ -3,7 +3,7 @@
 `DeltalakeStore` needs no JVM and appends in milliseconds. `SparkStore` is for a catalog table, or for a store that
 deltalake cannot reach. Both write the same schema and refuse to let two writers extend one chain behind the same entry:
 an append carries a Delta `txn` of its chain, so the later of two concurrent appends fails, reads the end of the chain
-again and retries.
+again and retries. While others write the table at the same moment, every write is tried again for a while.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from recon.ledger.store.base import (
     SEQUENCE,
     BeingMerged,
     ChainMoved,
-    Contended,
     Filter,
     LedgerTable,
     Store,
     one_line,
 )
+from recon.ledger.store.contention import Contended, again, deadline
 from recon.ledger.store.delta_rs import DeltalakeStore
 from recon.ledger.store.spark import SparkStore
 
@@ -64,6 +64,8 @@ __all__ = [
     "LedgerTable",
     "SparkStore",
     "Store",
+    "again",
+    "deadline",
     "one_line",
     "open_store",
 ]

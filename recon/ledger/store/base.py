@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property, reduce
-from typing import Any, ClassVar
+from functools import cached_property, partial, reduce
+from typing import Any, ClassVar, TypeVar
 
 from recon.errors import LedgerError
 from recon.lazy import pa, pc
 from recon.ledger import arrow
 from recon.ledger.files import NESTED, Bound, Place, holding
+from recon.ledger.store.contention import Contended, again, deadline
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = 1
 MANY_FILES = 100  # of one day
@@ -29,10 +32,6 @@ _CUT_OFF = timedelta(milliseconds=1)
 
 class ChainMoved(Exception):
     """Another writer extended the chain first; the caller re-reads its head and tries again."""
-
-
-class Contended(ChainMoved):
-    """Others wrote the table so often meanwhile that the commit was given up; nothing was written."""
 
 
 class BeingMerged(LedgerError):
@@ -245,20 +244,44 @@ class Store(ABC):
     def exists(self) -> bool:
         """Whether the table has been created yet."""
 
-    @abstractmethod
-    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0, until: float | None = None) -> None:
         """Append rows; with `chain`, only if that chain still has `after` entries.
+
+        While others write the table at the same moment it is tried again, up to `until`, by default for CONTENTION_S.
 
         Raises:
             ChainMoved: another writer extended the chain first; nothing was written.
+            Contended: others wrote the table all that time; nothing was written.
             LedgerError: the table cannot be written.
         """
+        self._despite_others(partial(self._append, rows, chain, after), until)
+
+    @abstractmethod
+    def _append(self, rows: pa.Table, chain: str | None, after: int) -> None:
+        """One try of `append`; raises what it raises."""
+
+    def _despite_others(self, write: Callable[[], T], until: float | None = None) -> T:
+        """What a write returns, tried again while it raises `Contended`."""
+        return again(write, Contended, deadline() if until is None else until)
+
+    def _contended(self) -> Contended:
+        return Contended(f"the {self.kind} table {self.location}", self._after_failed_write)
+
+    @property
+    def _after_failed_write(self) -> str:
+        """What to do when a write failed and its cause is gone, for messages."""
+        if self.kind != "ledger":
+            return "try again"
+        return (
+            "restart the query: what the sink has committed stays there, and the next start restores what is missing "
+            "from the sink's own record"
+        )
 
     def append_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows without their `date`, in one commit; nothing where there are none.
 
         Raises:
-            LedgerError: the table cannot be written.
+            LedgerError: the table cannot be written, or others wrote it all the time, as `append` says.
         """
         dated = [{**row, "date": row[self.time_column].date()} for row in rows]
         if dated:
@@ -306,13 +329,14 @@ class Store(ABC):
 
         Raises:
             BeingMerged: another process does so at the moment.
+            Contended: others wrote the table at the same moment. It is not tried again: a merge can wait.
             LedgerError: the table cannot be written.
         """
 
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap."""
         if self.small_files() > MANY_FILES:
-            with suppress(BeingMerged):
+            with suppress(BeingMerged, Contended):
                 self.compact(growing=True)
 
     @abstractmethod

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,8 @@ from recon.errors import LedgerError, UnreachedLedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store import merging
-from recon.ledger.store.base import SEQUENCE, ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
+from recon.ledger.store.base import SEQUENCE, ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
+from recon.ledger.store.contention import Contended, others_wrote
 from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
 from recon.model.integrity import is_lawful
@@ -118,40 +119,26 @@ class DeltalakeStore(Store):
         return self._table() is not None
 
     @override
-    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+    def _append(self, rows: pa.Table, chain: str | None, after: int) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
-        from deltalake.exceptions import CommitFailedError, DeltaError
 
         txn = [Transaction(chain, after + rows.num_rows, None)] if chain else None
-        try:
-            with turn(self._local):
-                table = self._table(refresh=self._handle is None or self._local is not None) or self._create()
-                if chain and (table.transaction_version(chain) or 0) != after:
-                    raise ChainMoved(chain)
-                clean = (table.version() + 1) % _CLEAN_EVERY == 0
-                stored = _columns(table) if self.added else rows.column_names
-                rows = self._for_table(rows, stored)
-                write_deltalake(
-                    table,
-                    rows,
-                    mode="append",
-                    schema_mode=None if set(rows.column_names) <= set(stored) else "merge",
-                    commit_properties=CommitProperties(app_transactions=txn),
-                    post_commithook_properties=merging.after_commit(clean=clean),
-                    writer_properties=_written_as("SNAPPY"),
-                )
-        except CommitFailedError as error:
-            self._handle = None
-            # Another writer extended the chain, or both created the table at the same time: the caller retries.
-            if chain and re.search(r"[Cc]oncurrent transaction|([Mm]etadata|[Pp]rotocol) changed", str(error)):
-                raise ChainMoved(chain) from error
-            # delta-rs gave up after this many versions that others wrote first: `Failed to commit transaction: 15`.
-            if chain and re.search(r"Failed to commit transaction: \d+", str(error)):
-                raise Contended(chain) from error
-            raise self._unwritable(error) from error
-        except (DeltaError, OSError) as error:
-            self._handle = None
-            raise self._unwritable(error) from error
+        with self._writing(chain), turn(self._local):
+            table = self._table(refresh=self._handle is None or self._local is not None) or self._create()
+            if chain and (table.transaction_version(chain) or 0) != after:
+                raise ChainMoved(chain)
+            clean = (table.version() + 1) % _CLEAN_EVERY == 0
+            stored = _columns(table) if self.added else rows.column_names
+            rows = self._for_table(rows, stored)
+            write_deltalake(
+                table,
+                rows,
+                mode="append",
+                schema_mode=None if set(rows.column_names) <= set(stored) else "merge",
+                commit_properties=CommitProperties(app_transactions=txn),
+                post_commithook_properties=merging.after_commit(clean=clean),
+                writer_properties=_written_as("SNAPPY"),
+            )
 
     def _create(self) -> DeltaTable:
         from deltalake import DeltaTable
@@ -170,12 +157,24 @@ class DeltalakeStore(Store):
         assert table is not None
         return table
 
-    def _unwritable(self, error: Exception) -> LedgerError:
-        return LedgerError(
-            f"the {self.kind} table {self._uri} cannot be written: {one_line(error)}; make the folder "
-            "writable, or free space on its disk, and restart the query: what the sink has committed stays there, and "
-            "the next start restores what is missing from the sink's own record"
-        )
+    @contextmanager
+    def _writing(self, chain: str | None = None) -> Iterator[None]:
+        """Raises an error of a write as one of the ledger's; the table is opened anew for the next one."""
+        try:
+            yield
+        except (ChainMoved, LedgerError):
+            self._handle = None
+            raise
+        except Exception as error:  # as of `_table`
+            self._handle = None
+            if chain and "oncurrent transaction failed" in str(error):
+                raise ChainMoved(chain) from error
+            if others_wrote(error):
+                raise self._contended() from error
+            raise LedgerError(
+                f"the {self.kind} table {self._uri} cannot be written: {one_line(error)}; make the folder "
+                f"writable, or free space on its disk, and {self._after_failed_write}"
+            ) from error
 
     @override
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
@@ -328,24 +327,17 @@ class DeltalakeStore(Store):
         table = self._table()
         if table is None:
             return {}
-        try:
-            with merging.claimed(table, f"the {self.kind} table {self._uri}"):
-                table.update_incremental()
-                metrics: Mapping[str, Any] = {}
-                for days, large in self._by_days(table) if growing else [(None, None)]:
-                    metrics = table.optimize.compact(
-                        days,
-                        target_size=large,
-                        writer_properties=_written_as("ZSTD"),
-                        post_commithook_properties=merging.after_commit(),
-                    )
-                return metrics
-        except LedgerError:
-            self._handle = None
-            raise
-        except Exception as error:
-            self._handle = None
-            raise self._unwritable(error) from error
+        metrics: Mapping[str, Any] = {}
+        with self._writing(), merging.claimed(table, f"the {self.kind} table {self._uri}"):
+            table.update_incremental()
+            for days, large in self._by_days(table) if growing else [(None, None)]:
+                metrics = table.optimize.compact(
+                    days,
+                    target_size=large,
+                    writer_properties=_written_as("ZSTD"),
+                    post_commithook_properties=merging.after_commit(),
+                )
+        return metrics
 
     def _by_days(self, table: DeltaTable) -> Iterator[tuple[list[tuple[str, str, str]], int | None]]:
         """The fullest day and how large its files may become, then all other days, whose files may have any size."""
@@ -360,42 +352,39 @@ class DeltalakeStore(Store):
     @override
     def vacuum(self, *, appended_only: bool = False) -> None:
         table = self._table()
-        try:
+        with suppress(Contended), self._writing():  # what is left now is removed a day later
             if table is None or not merging.claims_vacuum(table):
                 return
             if appended_only and not all(is_lawful(operation) for _, operation in self.operations()):
                 merging.hold_vacuum(table)
             else:
                 table.vacuum(_REPLACED_KEPT_H, dry_run=False, enforce_retention_duration=False)
-        except Exception as error:
-            self._handle = None
-            raise self._unwritable(error) from error
 
     @override
     def forget(self, upto: date) -> None:
+        self._despite_others(partial(self._forget, upto))
+
+    def _forget(self, upto: date) -> None:
         table = self._table()
         if table is None:
             return
-        try:
+        with self._writing():
             if any(day <= upto for day in self.dates()):
                 table.delete(f"date <= DATE '{upto}'")
             # Files that compaction replaced, after a week: delta-rs's own bound.
             table.vacuum(dry_run=False)
-        except Exception as error:
-            raise self._unwritable(error) from error
 
     @override
     def remove(self, predicate: str) -> None:
+        self._despite_others(partial(self._remove, predicate))
+
+    def _remove(self, predicate: str) -> None:
         table = self._table()
         if table is None:
             return
-        try:
-            with turn(self._local):
-                table.update_incremental()
-                table.delete(predicate)
-        except Exception as error:
-            self._handle = None
-            raise self._unwritable(error) from error
+        with self._writing(), turn(self._local):
+            table.update_incremental()
+            table.delete(predicate)
 
 
 def _columns(table: DeltaTable) -> Sequence[str]:

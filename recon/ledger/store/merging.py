@@ -17,9 +17,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from recon.ledger.store.base import BeingMerged
+from recon.ledger.store.contention import again, deadline, others_wrote
 from recon.model.wire.app_ids import MERGE_APP_ID, VACUUM_APP_ID
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def claimed(table: DeltaTable, name: str) -> Iterator[None]:
 
     Raises:
         BeingMerged: another process has a claim, or made one at the same moment.
+        CommitFailedError: others wrote the table at the same moment.
     """
     from deltalake.exceptions import CommitFailedError
 
@@ -49,12 +52,19 @@ def claimed(table: DeltaTable, name: str) -> Iterator[None]:
     try:
         _commit(table, MERGE_APP_ID, 2 * now + 1)
     except CommitFailedError as error:
+        if others_wrote(error):
+            raise
         raise _being_merged(name) from error
     try:
         yield
     finally:
-        table.update_incremental()
-        _commit(table, MERGE_APP_ID, 2 * now + 2)
+        # A claim that stays keeps others from merging for an hour.
+        again(partial(_done, table, 2 * now + 2), CommitFailedError, deadline())
+
+
+def _done(table: DeltaTable, version: int) -> None:
+    table.update_incremental()
+    _commit(table, MERGE_APP_ID, version)
 
 
 def claims_vacuum(table: DeltaTable) -> bool:

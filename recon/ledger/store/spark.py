@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
@@ -12,6 +13,7 @@ from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store.base import ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
+from recon.ledger.store.contention import others_wrote
 from recon.model.wire.app_ids import parse_chain_id
 from recon.spark.delta_tables import create_table, is_delta_table
 from recon.spark.releases import from_arrow, to_arrow
@@ -84,7 +86,7 @@ class SparkStore(Store):
         )
 
     @override
-    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+    def _append(self, rows: pa.Table, chain: str | None, after: int) -> None:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         spark = self._spark()
@@ -111,11 +113,16 @@ class SparkStore(Store):
         except _errors_of_spark() as error:
             if "ConcurrentTransaction" in str(error):
                 raise ChainMoved(chain) from error
-            raise LedgerError(
-                f"the {self.kind} table {self.location} cannot be written: {one_line(error)}; make it writable "
-                "and restart the query: what the sink has committed stays there, and the next start restores what is "
-                "missing from the sink's own record"
-            ) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> LedgerError:
+        """What to raise of a write that failed."""
+        if others_wrote(error):
+            return self._contended()
+        return LedgerError(
+            f"the {self.kind} table {self.location} cannot be written: {one_line(error)}; make it writable and "
+            f"{self._after_failed_write}"
+        )
 
     @override
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
@@ -179,13 +186,18 @@ class SparkStore(Store):
     @override
     def forget(self, upto: date) -> None:
         """Removes whole days; their files are left to the catalog's own VACUUM."""
-        if self._ready():
-            self._spark().sql(f"DELETE FROM {self._relation} WHERE date <= DATE '{upto}'")
+        self.remove(f"date <= DATE '{upto}'")
 
     @override
     def remove(self, predicate: str) -> None:
         if self._ready():
+            self._despite_others(partial(self._remove, predicate))
+
+    def _remove(self, predicate: str) -> None:
+        try:
             self._spark().sql(f"DELETE FROM {self._relation} WHERE {predicate}")
+        except _errors_of_spark() as error:
+            raise self._failed(error) from error
 
 
 def _errors_of_spark() -> tuple[type[Exception], ...]:

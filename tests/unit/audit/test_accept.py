@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -94,7 +94,7 @@ def test_an_audit_that_is_faster_is_not_overwritten(lake: Project) -> None:
     table = open_ledger(lake).proofs
     state = table.newest("orders", "orders")
     assert state is not None
-    assert not table.append(state, after=0, prev_hash="", cause="audit", at=AT)
+    assert not table.append(state, after=0, prev_hash="", cause="audit", at=AT + timedelta(seconds=1))
     assert table.length("orders", "orders") == 1
 
 
