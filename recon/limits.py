@@ -18,17 +18,17 @@ CONTENTION_S = 30.0
 
 # object_store, under delta-rs: requests that fail are tried again within this time, and one may take as long.
 _DELTA_RS = {"timeout": "19s", "connect_timeout": "5s", "retry_timeout": "19s"}
-# pyarrow's S3 tries three times.
+# pyarrow's S3, and pyiceberg's, which is the same, tries three times.
 S3_S = 5.0
 
 
-def within(seconds: float, call: Callable[[], T], otherwise: str) -> T:
+def within(seconds: float, call: Callable[[], T], otherwise: str, error: type[Exception] = EvidenceError) -> T:
     """What a call returns, or raises, if it does so in time.
 
     A call that takes longer is left to itself, in a thread that does not keep the process alive.
 
     Raises:
-        EvidenceError: it took longer; the message is `otherwise`, the limit, and what to do.
+        EvidenceError: it took longer; the message is `otherwise`, the limit, and what to do. Or another `error`.
     """
     returned: list[T] = []
     raised: list[BaseException] = []
@@ -36,8 +36,8 @@ def within(seconds: float, call: Callable[[], T], otherwise: str) -> T:
     def run() -> None:
         try:
             returned.append(call())
-        except BaseException as error:  # raised again where the call is waited for
-            raised.append(error)
+        except BaseException as of_call:  # raised again where the call is waited for
+            raised.append(of_call)
 
     thread = Thread(target=run, name="recon-limited", daemon=True)
     thread.start()
@@ -45,9 +45,7 @@ def within(seconds: float, call: Callable[[], T], otherwise: str) -> T:
     if raised:
         raise raised[0]
     if not returned:
-        raise EvidenceError(
-            f"{otherwise} within {seconds:g} s; see whether it can be reached from here, then try again"
-        )
+        raise error(f"{otherwise} within {seconds:g} s; see whether it can be reached from here, then try again")
     return returned[0]
 
 

@@ -7,6 +7,7 @@ other scheme goes through `pyarrow.fs`, whose drivers (S3, ADLS Gen2, GCS, HDFS)
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlparse
+
+from typing_extensions import override
 
 from recon.errors import ConfigError, EvidenceError
 from recon.limits import S3_S, STORE_S, within
@@ -152,12 +155,17 @@ class Storage:
         """A file to read in parts, such as the footer alone; close it.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: it cannot be opened, or a part of it is not read in time.
         """
         if self.local is not None:
             return (self.local / name).open("rb")
-        filesystem, path = self._arrow(name)
-        return cast("IO[bytes]", filesystem.open_input_file(path))
+
+        def opened() -> IO[bytes]:
+            filesystem, path = self._arrow(name)
+            return cast("IO[bytes]", filesystem.open_input_file(path))
+
+        late = f"{self.uri}/{name} cannot be read: the store did not answer"
+        return cast("IO[bytes]", _InTime(within(STORE_S, opened, late, TimeoutError), late))
 
     def files(self, folder: str = "") -> dict[str, int]:
         """Sizes of all files below `folder`, as `stored` lists them."""
@@ -175,17 +183,20 @@ class Storage:
         try:
             if self.local is not None:
                 return dict(_local_files(str(self.local / folder), links=links))
-            from pyarrow.fs import FileSelector, FileType
-
-            filesystem, path = self._arrow(folder)
-            infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
-            return {
-                info.path[len(path) + 1 :]: StoredFile(info.size, (info.mtime_ns or 0) // 1_000_000)
-                for info in infos
-                if info.type == FileType.File
-            }
+            return self._in_time(folder, lambda: self._stored(folder))
         except OSError as error:
             raise self._unlisted(folder, error) from error
+
+    def _stored(self, folder: str) -> dict[str, StoredFile]:
+        from pyarrow.fs import FileSelector, FileType
+
+        filesystem, path = self._arrow(folder)
+        infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+        return {
+            info.path[len(path) + 1 :]: StoredFile(info.size, (info.mtime_ns or 0) // 1_000_000)
+            for info in infos
+            if info.type == FileType.File
+        }
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, replacing an existing one: a reader sees the whole new content, the earlier one, or no file.
@@ -197,7 +208,10 @@ class Storage:
         """
         if self.local is not None:
             write_file(self.local / name, content)
-            return
+        else:
+            self._written_in_time(name, lambda: self._write(name, content))
+
+    def _write(self, name: str, content: bytes) -> None:
         filesystem, path = self._arrow(name)
         if filesystem.type_name in ("s3", "gcs"):
             with filesystem.open_output_stream(path) as stream:
@@ -223,12 +237,15 @@ class Storage:
         """
         if self.local is not None:
             return create_file(self.local / name, content, mode)
+        return self._written_in_time(name, lambda: self._create(name, content))
+
+    def _create(self, name: str, content: bytes) -> bool:
         from pyarrow.fs import FileType
 
         filesystem, path = self._arrow(name)
         if filesystem.get_file_info(path).type != FileType.NotFound:
             return False
-        self.write(name, content)
+        self._write(name, content)
         return True
 
     def remove(self, name: str) -> None:
@@ -243,7 +260,10 @@ class Storage:
                 shutil.rmtree(place)
             else:
                 place.unlink(missing_ok=True)
-            return
+        else:
+            self._written_in_time(name, lambda: self._remove(name))
+
+    def _remove(self, name: str) -> None:
         from pyarrow.fs import FileType
 
         filesystem, path = self._arrow(name)
@@ -255,6 +275,10 @@ class Storage:
 
     def _in_time(self, name: str, call: Callable[[], T]) -> T:
         return within(STORE_S, call, f"{self.uri}/{name} cannot be read: the store did not answer")
+
+    def _written_in_time(self, name: str, call: Callable[[], T]) -> T:
+        late = f"{self.uri}/{name} cannot be written or removed: the store did not answer"
+        return within(STORE_S, call, late, TimeoutError)
 
     def _read(self, name: str) -> bytes:
         filesystem, path = self._arrow(name)
@@ -288,6 +312,45 @@ class Storage:
             raise ConfigError(
                 f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"
             ) from error
+
+
+class _InTime(io.RawIOBase):
+    """A file of an object store; each part of it is read in time, or TimeoutError is raised."""
+
+    def __init__(self, file: IO[bytes], late: str) -> None:
+        self._file, self._late = file, late
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    @override
+    def tell(self) -> int:
+        return self._file.tell()
+
+    @override
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = -1 if size is None else size
+        return bytes(within(STORE_S, lambda: self._file.read(wanted), self._late, TimeoutError))
+
+    @override
+    def readinto(self, buffer: Any, /) -> int:
+        content = self.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    @override
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def require_location(storage: Storage) -> None:

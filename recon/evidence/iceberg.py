@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import commit_rows
-from recon.limits import STATEMENT_S, within
+from recon.limits import S3_S, STATEMENT_S, within
 from recon.model import (
     CommitRows,
     DataFile,
@@ -79,7 +79,8 @@ class IcebergTable:
                 "pip install 'spark-recon[iceberg]'"
             ) from None
         # A catalog of SQL tables that are not there is a mistake, and nothing that a reader should make.
-        properties = {"init_catalog_tables": "false", **self.properties}
+        waits = {"s3.connect-timeout": f"{S3_S:g}", "s3.request-timeout": f"{S3_S:g}"}
+        properties = {"init_catalog_tables": "false", **waits, **self.properties}
         try:
             return within(
                 STATEMENT_S, lambda: load_catalog(self.catalog_name, **properties), self._unopened("it did not answer")

@@ -41,6 +41,9 @@ _DRIVERS: Mapping[str, Drivers] = {
         "sqlserver",
     ),
 }
+# PostgreSQL's client waits for a statement as long as the system keeps the connection: hours, where its server is gone
+# without a word. A server that is there and computes may take its time.
+_NOTICED = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 # Properties of PostgreSQL's JDBC URL, and libpq's names for them.
 _LIBPQ: Mapping[str, str] = {
     "sslmode": "sslmode",
@@ -143,6 +146,7 @@ class Database:
             "port": ",".join(str(port) for _, port in self.hosts),
             "dbname": self.name,
             "connect_timeout": 10,
+            **_NOTICED,
         }
         arguments |= {libpq: properties[jdbc] for jdbc, libpq in _LIBPQ.items() if jdbc in properties}
         if "currentschema" in properties:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pyarrow.parquet as pq
 import pytest
 
 from recon import storage
@@ -14,6 +17,7 @@ from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
 from recon.errors import EvidenceError
 from recon.evidence.delta_log import open_table
+from recon.evidence.iceberg import IcebergTable
 from recon.evidence.kafka_admin import UnreachableError
 from recon.limits import delta_rs_options, within
 from recon.project import KafkaSink, LedgerConfig, Pipeline, Project
@@ -41,13 +45,99 @@ def store(address: str, **more: str) -> Storage:
     return Storage("s3a://bucket/table", {**options, **more})
 
 
-def test_a_store_that_does_not_answer_is_given_up(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+# Each call of a store, with what it raises where the store does not answer.
+CALLS: dict[str, tuple[Callable[[Storage], object], type[Exception]]] = {
+    "read": (lambda of: of.read("_delta_log/0.json"), EvidenceError),
+    "names": (lambda of: of.names(), EvidenceError),
+    "sizes": (lambda of: of.sizes(), EvidenceError),
+    "files": (lambda of: of.files(), EvidenceError),
+    "opened": (lambda of: of.opened("0.parquet"), OSError),
+    "write": (lambda of: of.write("0.json", b"{}"), OSError),
+    "create": (lambda of: of.create("0.json", b"{}"), OSError),
+    "remove": (lambda of: of.remove("0.json"), OSError),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_store_that_does_not_answer_is_given_up(silent: str, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     monkeypatch.setattr(storage, "STORE_S", 0.5)
-    for read in (lambda: store(silent).read("_delta_log/0.json"), store(silent).names, store(silent).sizes):
+    ask, error = CALLS[call]
+    began = time.monotonic()
+    with raises(error):
+        ask(store(silent))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_store_has_20_s_by_default(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    seconds: list[float] = []
+
+    def limited(most: float, *_: object) -> None:
+        seconds.append(most)
+        raise TimeoutError
+
+    monkeypatch.setattr(storage, "within", limited)
+    with pytest.raises((EvidenceError, OSError)):
+        CALLS[call][0](store("127.0.0.1:9"))
+    assert seconds == [20.0]
+
+
+@pytest.mark.long
+def test_a_store_that_does_not_answer_is_given_up_after_20_s(silent: str) -> None:
+    """Without any setting, by recon and by delta-rs, which may connect anew within its last seconds."""
+
+    def seconds(ask: Callable[[Storage], object]) -> float:
         began = time.monotonic()
-        with raises(EvidenceError):
-            read()
-        assert time.monotonic() - began < 5
+        with pytest.raises((EvidenceError, OSError)):
+            ask(store(silent))
+        return time.monotonic() - began
+
+    asks = [ask for ask, _ in CALLS.values()]
+    with ThreadPoolExecutor(len(asks) + 1) as pool:
+        by_delta_rs = pool.submit(seconds, lambda of: open_table(Storage("s3://bucket/table", of.options)))
+        longest = max(pool.map(seconds, asks))
+    assert longest < 22 and by_delta_rs.result() < 26
+
+
+def test_an_iceberg_catalog_gives_s3_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, str]] = []
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name, **properties: opened.append(properties))
+    _ = IcebergTable("lake.sales.orders").catalog, IcebergTable("lake.a.b", {"s3.request-timeout": "60"}).catalog
+    waits = [(of["s3.connect-timeout"], of["s3.request-timeout"]) for of in opened]
+    assert waits == [("5", "5"), ("5", "60")]
+
+
+class _Headers(BaseHTTPRequestHandler):
+    """Says how long a file is, and does not send it."""
+
+    released = threading.Event()
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.released.wait(30)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_file_whose_content_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Headers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with store(f"127.0.0.1:{server.server_port}").opened("0.parquet") as file:
+                monkeypatch.setattr(storage, "STORE_S", 0.5)
+                assert (file.seek(-8, 2), file.tell()) == (992, 992)
+                began = time.monotonic()
+                for part in (lambda: file.read(8), lambda: pq.read_metadata(file)):
+                    with pytest.raises(TimeoutError, match="did not answer within"):
+                        part()
+                assert time.monotonic() - began < 5
+        finally:
+            _Headers.released.set()
+            server.shutdown()
 
 
 def test_delta_rs_gives_a_store_up(silent: str) -> None:
@@ -61,6 +151,8 @@ def test_delta_rs_gives_a_store_up(silent: str) -> None:
 def test_the_limits_of_delta_rs_are_for_stores_and_the_users_own_come_first() -> None:
     assert delta_rs_options("/lake/t", {}) is None
     assert delta_rs_options("file:///lake/t", {"a": "b"}) == {"a": "b"}
+    default = delta_rs_options("s3://bucket/t", {}) or {}
+    assert default == {"timeout": "19s", "retry_timeout": "19s", "connect_timeout": "5s"}, "20 s, and no request more"
     limited = delta_rs_options("s3://bucket/t", {"timeout": "60s"}) or {}
     assert limited["timeout"] == "60s" and {"connect_timeout", "retry_timeout"} < set(limited)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from recon.errors import ConfigError
 from recon.project import load
@@ -165,10 +166,15 @@ def test_what_pythons_driver_is_called_with() -> None:
         "user": "me",
         "password": PASSWORD,
         "connect_timeout": 10,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
         "sslmode": "verify-full",
         "options": "-csearch_path=s",
         "target_session_attrs": "read-write",
     }
+    assert make_conninfo(**found)  # libpq knows each of them
     found = _database("jdbc:mysql://a/shop").arguments()
     assert (found["host"], found["port"], found["database"], "ssl" in found) == ("a", 3306, "shop", False)
     found = _database("jdbc:mariadb://a/shop?sslMode=verify-full&serverSslCert=/ca.pem").arguments()
