@@ -201,6 +201,26 @@ def test_an_index_of_keys_says_that_others_write_it(tmp_path: Path, refusals: Re
         key_index.KeyIndex(str(tmp_path / "keys")).add({}, np.array([1], np.int64))
 
 
+@pytest.mark.parametrize(
+    ("message", "contention_is_why"),
+    [
+        ("[DELTA_METADATA_CHANGED] MetadataChangedException: The metadata of the Delta table has been changed", True),
+        ("[DELTA_PROTOCOL_CHANGED] ProtocolChangedException: The protocol version of the table has changed", True),
+        ("[DELTA_CONCURRENT_APPEND] ConcurrentAppendException: Files were added to [date=2026-11-26] by", True),
+        ("[DELTA_CONCURRENT_DELETE_READ] ConcurrentDeleteReadException: This transaction attempted to read", True),
+        ("[DELTA_CONCURRENT_WRITE] ConcurrentWriteException: A concurrent transaction has written new data", True),
+        ("[DELTA_MAX_COMMIT_RETRIES_EXCEEDED] This commit has failed as it has been tried 9 times", True),
+        # Another writer extended the chain: `ChainMoved`.
+        ("[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: This error occurs when", False),
+        ("Failed to commit transaction: Concurrent transaction failed.", False),
+        ("Failed to commit transaction: 403 Forbidden", False),
+        ("Generic LocalFileSystem error: Permission denied", False),
+    ],
+)
+def test_what_is_contention_to_delta_on_spark_and_to_delta_rs(message: str, contention_is_why: bool) -> None:
+    assert contention.others_wrote(Exception(message)) is contention_is_why
+
+
 # -- deletions and merges ---------------------------------------------------------------------------------------------
 
 
