@@ -28,7 +28,6 @@ from recon.model import (
     CheckpointWitness,
     DeltaCommit,
     DeltaWitness,
-    RowsWitness,
     RunResult,
     SinkLog,
 )
@@ -38,7 +37,7 @@ from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Sink, Sour
 from recon.project.sinks.files import FileSink
 from recon.storage import Storage
 from tests.truth.judge import WorldSources, project
-from tests.truth.world import PIPELINE, SINK, TOPIC, World
+from tests.truth.world import PIPELINE, SINK, TOPIC, Row, World
 
 
 class Lake(WorldSources):
@@ -54,6 +53,7 @@ class Lake(WorldSources):
         write_manifests(world, folder / "orders") if files else write_log(world, folder / "orders" / "_delta_log")
 
     folder: Path
+    rows_read: bool = False  # whether a judge looked at them
 
     @override
     def checkpoint(self) -> CheckpointWitness:
@@ -64,18 +64,14 @@ class Lake(WorldSources):
         return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version, files=files)
 
     @override
-    def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
-    ) -> RowsWitness:
+    def live_rows(self, sink: Sink) -> Sequence[Row]:
         """The rows of the files that the log names."""
+        object.__setattr__(self, "rows_read", True)
+        rows = super().live_rows(sink)
         if not sink.is_delta:
-            return super().rows(sink, first_batch, others, version=version, lacking=lacking)
-        commits, rows = self.history(sink, None).commits, self.world.rows
-        self.world.rows = [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
-        try:
-            return super().rows(sink, first_batch, others, version=version, lacking=lacking)
-        finally:
-            self.world.rows = rows
+            return rows
+        commits = self.history(sink, None).commits
+        return [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
 
     @override
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:

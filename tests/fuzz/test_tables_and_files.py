@@ -18,7 +18,7 @@ from recon.project import load
 from recon.reports import html, run_results
 from tests.fuzz.lakes import Lake, remembered
 from tests.fuzz.mutations import STRANGE, damaged
-from tests.fuzz.test_witness_files import CHUNK, MUTATIONS, whole_world
+from tests.fuzz.test_witness_files import CHUNK, MUTATIONS, TRANSACTIONS, whole_world
 from tests.support.sample_run import sample_run
 from tests.truth.memory import MemoryStore, memory_ledger
 
@@ -87,7 +87,7 @@ def test_a_damaged_row(table: str, first: int, tmp_path: Path) -> None:
     """An edited entry, or state of the proof, is never part of "complete"; an earlier result that cannot be read is no
     proof.
     """
-    world = whole_world()
+    world = whole_world(TRANSACTIONS[first // CHUNK % 2])
     lake = Lake(world, tmp_path)
     remembered(world, lake)
     fresh = memory_ledger().proofs.store if table == "ledger" else world.ledger.proofs.store

@@ -2,7 +2,8 @@
 
 Two worlds, each damaged in one place at a time. In the whole one, "complete" is right only as long as the reader still
 reads everything that a judge goes by. In the other, records were lost in a way that this witness alone shows, so that
-"complete" is never right.
+"complete" is never right. Each is there twice: once counts and fingerprints say all, and once there are markers of
+transactions among the offsets, so that the judge reads rows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,34 +24,36 @@ from tests.fuzz.mutations import damaged
 from tests.truth.world import World
 
 MUTATIONS, CHUNK = 1000, 100
+Transaction = Literal["committed"] | None
+TRANSACTIONS: tuple[Transaction, ...] = (None, "committed")
 
 
-def whole_world() -> World:
+def whole_world(transaction: Transaction = None) -> World:
     world = World()
     for _ in range(4):
-        world.produce()
+        world.produce(transaction=transaction)
         world.micro_batch()
     return world
 
 
-def last_one_swallowed() -> World:
+def last_one_swallowed(transaction: Transaction) -> World:
     """Only the checkpoint tells that a micro-batch was planned and finished: nothing came after it."""
-    world = whole_world()
-    world.produce()
+    world = whole_world(transaction)
+    world.produce(transaction=transaction)
     world.micro_batch(swallow=True)
     return world
 
 
-def rows_deleted() -> World:
+def rows_deleted(transaction: Transaction) -> World:
     """Only the Delta log tells that rows were removed."""
-    world = whole_world()
+    world = whole_world(transaction)
     world.delete(lambda row: row.batch_id == 1)
     return world
 
 
-def write_undone() -> World:
+def write_undone(transaction: Transaction) -> World:
     """Only the sink's own record tells that a micro-batch is not there: its manifest is gone."""
-    world = whole_world()
+    world = whole_world(transaction)
     del world.commits[max(world.commits)]
     return world
 
@@ -88,7 +91,7 @@ def _known(stamp: Any) -> Any:
     return stamp.pipeline, stamp.sink, stamp.epoch, stamp.batch_id, stamp.query_id, spans
 
 
-WITNESSES: dict[str, tuple[str, Callable[[], World], Callable[[Lake], Any]]] = {
+WITNESSES: dict[str, tuple[str, Callable[[Transaction], World], Callable[[Lake], Any]]] = {
     "checkpoint": ("cp/**/*", last_one_swallowed, of_checkpoint),
     "delta log": ("orders/_delta_log/*", rows_deleted, of_log),
     "manifests": ("orders/**/*.json", write_undone, of_manifests),
@@ -109,23 +112,27 @@ def lake_of(witness: str, world: World, folder: Path) -> Lake:
     return lake
 
 
+@pytest.mark.parametrize("transaction", TRANSACTIONS)
 @pytest.mark.parametrize("witness", WITNESSES)
-def test_undamaged(witness: str, tmp_path: Path) -> None:
+def test_undamaged(witness: str, transaction: Transaction, tmp_path: Path) -> None:
     _, lossy, _ = WITNESSES[witness]
-    assert lake_of(witness, whole_world(), tmp_path / "whole").answer() == "complete"
-    assert lake_of(witness, lossy(), tmp_path / "lossy").answer() == "not complete"
+    whole = lake_of(witness, whole_world(transaction), tmp_path / "whole")
+    assert whole.answer() == "complete"
+    assert whole.rows_read == (transaction is not None), "the judge reads rows where counts do not say all"
+    assert lake_of(witness, lossy(transaction), tmp_path / "lossy").answer() == "not complete"
 
 
 @pytest.mark.parametrize("first", range(0, MUTATIONS, CHUNK))
 @pytest.mark.parametrize("witness", WITNESSES)
 def test_damaged(witness: str, first: int, tmp_path: Path) -> None:
     pattern, lossy, read = WITNESSES[witness]
-    lakes = [lake_of(witness, world(), tmp_path / str(at)) for at, world in enumerate((whole_world, lossy))]
+    worlds = [make(transaction) for transaction in TRANSACTIONS for make in (whole_world, lossy)]
+    lakes = [lake_of(witness, world, tmp_path / str(at)) for at, world in enumerate(worlds)]
     undamaged = [read(lake) for lake in lakes]
     for seed in range(first, first + CHUNK):
         random = Random(seed)
-        lost = seed % 2
-        lake = lakes[lost]
+        which, lost = seed % len(lakes), seed % 2
+        lake = lakes[which]
         file = random.choice(sorted(path for path in lake.folder.glob(pattern) if path.is_file()))
         content = file.read_bytes()
         new = damaged(content, random)
@@ -133,7 +140,7 @@ def test_damaged(witness: str, first: int, tmp_path: Path) -> None:
         file.write_bytes(new)
         try:
             try:
-                same = read(lake) == undamaged[lost]
+                same = read(lake) == undamaged[which]
             except ReconError as error:
                 assert "\n" not in str(error), story
                 same = False

@@ -50,7 +50,7 @@ from recon.model import (
 from recon.model.erasure import Erasure
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
-from tests.truth.world import PIPELINE, SINK, TOPIC, World, fingerprint
+from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Row, World, fingerprint
 
 Offsets = Mapping[tuple[str, int], int]
 Epochs = Mapping[tuple[str, int], Collection[tuple[int, int]]]
@@ -60,7 +60,7 @@ _OF_SINK = ("ledger_integrity", "delta_history", "source_rows")
 
 
 @cache
-def project(isolation_level: str, topics: tuple[str, ...] = (TOPIC,)) -> Project:
+def project(isolation_level: IsolationLevel, topics: tuple[str, ...] = (TOPIC,)) -> Project:
     """A project with every check that "complete" rests on."""
     sink = DeltaSink(name=SINK, target="orders", data_tests=tuple(CheckSpec(test=name) for name in _OF_SINK))
     pipeline = Pipeline(
@@ -74,7 +74,7 @@ def project(isolation_level: str, topics: tuple[str, ...] = (TOPIC,)) -> Project
 
 
 @cache
-def _selected(isolation_level: str, topics: tuple[str, ...], only: tuple[str, ...]) -> list[Bound]:
+def _selected(isolation_level: IsolationLevel, topics: tuple[str, ...], only: tuple[str, ...]) -> list[Bound]:
     """The project's checks, or those with the names that an audit is asked for."""
     selectors = [f"test_name:{name}" for name in only]
     bounds = [b for b in select(bind(project(isolation_level, topics)), selectors, (), None) if b.kind == "evidence"]
@@ -116,10 +116,10 @@ class WorldSources(Sources):
             commits={v: c for v, c in commits.items() if from_version is None or v >= from_version},
             txns=txns,
             table_id=world.table_id if commits else None,
-            files=self._files() if files else Unavailable("delta_files", "the data files were not looked at"),
+            files=self._live_files() if files else Unavailable("delta_files", "the data files were not looked at"),
         )
 
-    def _files(self) -> LiveFiles:
+    def _live_files(self) -> LiveFiles:
         """A file for each version that has rows; the log does not know which of them are gone."""
         rows = [*self.world.rows, *(row for of_file in self.world.lost_files for row in of_file)]
         files = len({row.version for row in rows})
@@ -242,8 +242,8 @@ class WorldSources(Sources):
         within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
         groups: dict[tuple[int, str, int], list[int]] = {}
-        unstamped = 0
-        for row in self.world.rows:
+        unstamped, live = 0, self.live_rows(sink)
+        for row in live:
             if row.batch_id is None:
                 unstamped += 1
             elif first_batch is None or row.batch_id >= first_batch:
@@ -259,22 +259,26 @@ class WorldSources(Sources):
                 RowGroup(batch_id=b, topic=t, partition=p, rows=len(offsets), present=Spans.of_offsets(offsets))
                 for (b, t, p), offsets in sorted(groups.items())
             ],
-            repeated=self._repeated(others),
+            repeated=_repeated(live, others),
         )
 
-    def _repeated(self, others: Sequence[int]) -> list[RowGroup]:
-        live = Counter(row.place[:1] + row.place[2:] for row in self.world.rows)  # rows carry no topic id
-        added = {row.place[:1] + row.place[2:] for row in self.world.rows if row.version in others}
-        groups: dict[tuple[str, int, int], list[int]] = {}
-        for topic, partition, offset in added:
-            groups.setdefault((topic, partition, live[topic, partition, offset]), []).append(offset)
-        return [
-            RowGroup(
-                batch_id=0, topic=t, partition=p, rows=each * len(offsets), present=Spans.of_offsets(sorted(offsets))
-            )
-            for (t, p, each), offsets in sorted(groups.items())
-            if each > 1
-        ]
+    def live_rows(self, sink: Sink) -> Sequence[Row]:
+        """The rows that the sink has now."""
+        return self.world.rows
+
+
+def _repeated(rows: Sequence[Row], others: Sequence[int]) -> list[RowGroup]:
+    """The rows whose offsets are there more than once, of those that some versions added."""
+    times = Counter(row.place[:1] + row.place[2:] for row in rows)  # rows carry no topic id
+    added = {row.place[:1] + row.place[2:] for row in rows if row.version in others}
+    groups: dict[tuple[str, int, int], list[int]] = {}
+    for topic, partition, offset in added:
+        groups.setdefault((topic, partition, times[topic, partition, offset]), []).append(offset)
+    return [
+        RowGroup(batch_id=0, topic=t, partition=p, rows=each * len(offsets), present=Spans.of_offsets(sorted(offsets)))
+        for (t, p, each), offsets in sorted(groups.items())
+        if each > 1
+    ]
 
 
 class WithoutKafka(WorldSources):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 from recon.model import REMOVALS, REPAIRS, ReconStamp, offsets_text, parse_offsets
@@ -79,7 +80,7 @@ def _read_again(
     # The transform of now decides, also of what it would have kept when the micro-batch was read.
     world.expected -= {place for place, _ in read} - {place for place, _ in kept}
     written = [one for i, one in enumerate(kept) if i not in lose]
-    stamp = _stamp(world, REPAIRS, spans, read=len(read), filtered=len(read) - len(kept))
+    stamp = replace(_stamp(world, REPAIRS, spans), read=len(read), filtered=len(read) - len(kept))
     version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
     world.rows += [Row(version, PIPELINE, REPAIRS, batch, place) for place, batch in written]
     if entered:
@@ -108,7 +109,7 @@ def _remove(world: World, ranges: Iterable[PlannedRange], both: bool, entered: b
             keep[row.place] = row
     removed = sum(counts[place] for place in doubled)
     spans = [one.span for one in ranges]
-    stamp = _stamp(world, REMOVALS, spans, taken=len(keep), removed=removed, held=len(counts))
+    stamp = replace(_stamp(world, REMOVALS, spans), taken=len(keep), removed=removed, held=len(counts))
     metrics = {"numTargetRowsDeleted": removed, "numTargetRowsInserted": len(keep), "numTargetRowsUpdated": 0}
     version = world.commit(
         "MERGE",
@@ -134,7 +135,7 @@ def _remove(world: World, ranges: Iterable[PlannedRange], both: bool, entered: b
         )
 
 
-def _stamp(world: World, epoch: int, spans: Iterable[OffsetSpan], **counts: int) -> ReconStamp:
+def _stamp(world: World, epoch: int, spans: Iterable[OffsetSpan]) -> ReconStamp:
     taken = {number for of, number, _ in world.ledger.numbers(PIPELINE, SINK) if of == epoch}
     taken |= {c.stamp.batch_id for c in world.commits.values() if c.stamp is not None and c.stamp.epoch == epoch}
     return ReconStamp(
@@ -147,7 +148,6 @@ def _stamp(world: World, epoch: int, spans: Iterable[OffsetSpan], **counts: int)
         prev_hash=world.ledger.head_hash(PIPELINE, SINK),
         offsets_text=offsets_text(spans),
         number=1 + sum(c.stamp is not None and c.stamp.pipeline == PIPELINE for c in world.commits.values()),
-        **counts,
     )
 
 

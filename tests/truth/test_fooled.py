@@ -22,7 +22,7 @@ from tests.truth.judge import Judgement, WithoutKafka, WorldSources, audit
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
 from tests.truth.test_proof_state import accept
-from tests.truth.world import TOPIC, Place, Row, World
+from tests.truth.world import TOPIC, IsolationLevel, Place, Row, World
 
 
 def fooled(reason: str) -> pytest.MarkDecorator:
@@ -62,7 +62,7 @@ def cut_off(world: World, keep: int, refilled: int) -> None:
 
 
 @pytest.mark.parametrize("declared", ["read_uncommitted", "read_committed"])
-def test_aborted_records_that_kafka_deleted_before_the_first_audit(declared: str) -> None:
+def test_aborted_records_that_kafka_deleted_before_the_first_audit(declared: IsolationLevel) -> None:
     """The marker behind them is still there, and so is the entry that says read_uncommitted."""
     world = World(declared=declared)
     world.query.isolation = "read_uncommitted"

@@ -18,10 +18,10 @@ from tests.truth.stories import ran
 from tests.truth.test_fooled import DeclaresSeveral, MakesThree, fooled, later, right
 from tests.truth.test_proof_state import accept
 from tests.truth.test_repair import RouteWorld
-from tests.truth.world import TOPIC, Log, Query, Topic, World
+from tests.truth.world import TOPIC, IsolationLevel, Log, Query, Topic, World
 
 
-def reads_aborted(declared: str = "read_uncommitted") -> World:
+def reads_aborted(declared: IsolationLevel = "read_uncommitted") -> World:
     """A micro-batch that ends before the marker of an aborted transaction, as maxOffsetsPerTrigger may have it."""
     world = World(declared=declared)
     world.query.isolation = "read_uncommitted"
@@ -33,7 +33,7 @@ def reads_aborted(declared: str = "read_uncommitted") -> World:
 
 @pytest.mark.parametrize("audited", [False, True])
 @pytest.mark.parametrize("declared", ["read_uncommitted", "read_committed"])
-def test_a_new_checkpoint_skips_the_marker_alone(declared: str, audited: bool) -> None:
+def test_a_new_checkpoint_skips_the_marker_alone(declared: IsolationLevel, audited: bool) -> None:
     """The range that no micro-batch read holds no record for it, and shows that a transaction ended there."""
     world = reads_aborted(declared)
     if audited:

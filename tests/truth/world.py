@@ -22,6 +22,7 @@ from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from tests.truth.memory import memory_ledger
 
 PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 # What the entry of a commit has no counts of, where it was restored from the commit.
@@ -123,7 +124,7 @@ class Truth:
 class World:
     """One pipeline `orders`, which reads topic `orders` into the Delta table `lake`, and its audits."""
 
-    def __init__(self, partitions: int = 2, *, declared: str = "read_committed") -> None:
+    def __init__(self, partitions: int = 2, *, declared: IsolationLevel = "read_committed") -> None:
         self.now = START
         self.skew = timedelta()  # of the driver's clock
         self.declared = declared
@@ -284,16 +285,16 @@ class World:
         self.micro_batch(entry=at != "entry", finish=False, **faults)
         version, spans, read, returned = self.last
         stamp = self.commits[version].stamp
-        assert stamp is not None
         written = self.commits[version].rows_added
+        assert stamp is not None and written is not None
 
         def replay() -> None:
             if at == "entry":
                 self.restore_entry(version)
-            counts = {"read": read, "returned": returned, "written": written, "version": version}
             # A replay takes the counts of the earlier attempt's entry; a restored one has none.
-            unknown = NOT_COUNTED if at == "entry" else {}
-            self.enter(stamp, spans, status="already_committed", attempt=2, **counts, **unknown)
+            more: dict[str, Any] = {"status": "already_committed", "attempt": 2}
+            more |= NOT_COUNTED if at == "entry" else {}
+            self.enter(stamp, spans, read=read, returned=returned, written=written, version=version, **more)
 
         self.interrupted = replay
 
