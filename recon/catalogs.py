@@ -44,6 +44,9 @@ def ask(project: Project, tables: Sequence[str] | None = None) -> None:
         except EvidenceError as error:
             silent[catalog.uri] = str(error)
             project.set_unlocated(name, str(error))
+        except Exception as error:  # whatever an answer holds: it is of this table alone
+            why = f"{type(error).__name__}: {first_line(error)}"
+            project.set_unlocated(name, f"what {catalog.uri} answers about {name} cannot be read: {why}")
 
 
 def asked_of(project: Project, table: str) -> UnityCatalog | None:

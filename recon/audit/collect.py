@@ -98,6 +98,13 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     A witness that cannot be read is `Unavailable` with the reason; so is one that no check looks at, unread. `bounds`
     are the pipeline's selected checks; `now` is the audit's clock, UTC.
     """
+    try:
+        return _collect(sources, bounds, options, now)
+    except Exception as error:  # whatever it is, it is of this pipeline: the others' audit does not end with it
+        return _nothing_read(sources, options, now, error)
+
+
+def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: datetime) -> Evidence:
     wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
     pipeline = sources.pipeline
     until = options.until(now)
@@ -142,7 +149,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
     logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
-    delta = _with_stamps(logs, known(slices) or {}, sources, plans, now)
+    delta = attempt("delta", lambda: _with_stamps(logs, known(slices) or {}, sources, plans, now))
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin, goes_on))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
@@ -152,7 +159,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     )
     if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
-        delta = _with_stamps(logs, known(slices) or {}, sources, plans, now)
+        delta = attempt("delta", lambda: _with_stamps(logs, known(slices) or {}, sources, plans, now))
 
     # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
     #    that a checkpoint which is behind the ledger even now is an older copy.
@@ -209,6 +216,29 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         ),
     )
     return Evidence(reader, witnesses, frozenset(wanted), broken, looked)
+
+
+def _nothing_read(sources: Sources, options: Options, now: datetime, error: Exception) -> Evidence:
+    """The evidence of a pipeline that could not be collected: no witness is known, and every check ends in error."""
+    pipeline, until = sources.pipeline, options.until(now)
+    missing = {name: _unforeseen(name, error) for name in ("ledgers", "checkpoint", "kafka", "delta", "sink_logs")}
+    witnesses = Witnesses(
+        pipeline=pipeline.name,
+        sink=None,
+        now=now,
+        isolation_level=pipeline.source.isolation_level,
+        period_from=options.from_,
+        period_to=until or now,
+        ledgers=missing["ledgers"],
+        checkpoint=missing["checkpoint"],
+        kafka=missing["kafka"],
+        delta=missing["delta"],
+        sink_logs=missing["sink_logs"],
+        rows=Unavailable("rows", "the rows were not read"),
+        observed=pipeline.is_observed,
+    )
+    broken = dict.fromkeys(missing, error)
+    return Evidence(_Reader(sources, until, now), witnesses, frozenset({"ledgers"}), broken, Look())
 
 
 @dataclass

@@ -110,12 +110,12 @@ def _rows(ledger: Ledger, days: Sequence[date], begin: datetime, until: datetime
 
 @dataclass
 class _Audit:
-    """One audit's results."""
+    """One audit's results; `edited` are the pipelines of which one is not what the audit stored."""
 
     invocation_id: str
     at: datetime
     results: list[CheckResult] = field(default_factory=list)
-    edited: bool = False
+    edited: set[str] = field(default_factory=set)
 
     @property
     def of_pipeline(self) -> dict[str, list[CheckResult]]:
@@ -145,7 +145,7 @@ def _of(project: Project, ledger: Ledger, rows: Iterable[Row], *, begins: bool, 
         counted: Counter[str] = Counter()
         for name, results in audit.of_pipeline.items():
             if name in known:
-                seen = _seen(known[name], results, audit.edited)
+                seen = _seen(known[name], results, name in audit.edited)
                 answers[name][_day(audit.at)].append(seen)
                 counted[seen.answer] += 1
         recent.append(_recent(audit, counted))
@@ -171,7 +171,7 @@ def _of(project: Project, ledger: Ledger, rows: Iterable[Row], *, begins: bool, 
 
 
 def _audits(rows: Iterable[Row]) -> list[_Audit]:
-    """The audits, oldest first. A row that is stored twice is one, and an edited one is no result."""
+    """The audits, oldest first. A row that is stored twice is one; an edited or malformed one is no result."""
     audits: dict[str, _Audit] = {}
     seen: set[tuple[str, str]] = set()
     for row in rows:
@@ -179,10 +179,14 @@ def _audits(rows: Iterable[Row]) -> list[_Audit]:
         if (row["invocation_id"], row["row_hash"]) in seen:
             continue
         seen.add((row["invocation_id"], row["row_hash"]))
-        if not is_sealed(row):
-            audit.edited = True
+        try:
+            result = result_of(row) if is_sealed(row) else None
+        except LedgerError:
+            result = None
+        if result is None:
+            audit.edited.add(row["pipeline"])
         elif row["kind"] != RUN:
-            audit.results.append(result_of(row))
+            audit.results.append(result)
     return sorted(audits.values(), key=lambda audit: (audit.at, audit.invocation_id))
 
 
@@ -233,7 +237,7 @@ def _recent(audit: _Audit, answers: Mapping[str, int]) -> PastAudit:
         counts={status: counts[status] for status in ("fail", "error", "warn", "skipped", "pass")},
         seconds=round(sum(result.execution_time for result in audit.results), 3),
         failing=some(failing) if failing else "",
-        edited=audit.edited,
+        edited=bool(audit.edited),
     )
 
 

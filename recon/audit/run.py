@@ -254,11 +254,36 @@ def facts_of(
         )
         return replace(facts, incidents=incidents, sinks=sinks)
     except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
-        reason = f"the report's figures cannot be computed: {type(error).__name__}: {first_line(error)}"
-        unread = replace(witnesses, ledgers=Unavailable("ledgers", reason))
+        return _without_figures(project, pipeline, witnesses, results, _unforeseen(error))
+
+
+def _without_figures(
+    project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult], why: str
+) -> PipelineFacts:
+    """A pipeline's answer, which is not "complete", where its figures cannot be computed."""
+    reason = f"the report's figures cannot be computed: {why}"
+    unread = replace(witnesses, ledgers=Unavailable("ledgers", reason))
+    try:
         facts = summary.pipeline_facts(project, pipeline, unread, results)
-        unproved = facts.answer == "complete"
-        return replace(facts, answer="could not be proved", because=reason) if unproved else facts
+    except Exception:  # nor without its ledger: what its checks found is left
+        mine = [result for result in results if result.pipeline == pipeline.name]
+        outcome, because = summary.answer(mine, [sink.name for sink in pipeline.sinks], reads=pipeline.source.kind)
+        facts = PipelineFacts(
+            name=pipeline.name,
+            answer=outcome,
+            because=because,
+            query_id=None,
+            checkpoint=project.resolve(pipeline.checkpoint),
+            topics=pipeline.source.names,
+            isolation_level=witnesses.isolation_level if pipeline.of_kafka else None,
+            period_from=witnesses.period_from,
+        )
+    unproved = facts.answer == "complete"
+    return replace(facts, answer="could not be proved", because=reason) if unproved else facts
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _books(
@@ -267,13 +292,19 @@ def _books(
     """The books of the pipelines that were looked at, and notes on what they lack."""
     slices: dict[tuple[str, str], LedgerSlice] = {}
     items: dict[tuple[str, str], list[Item]] = {}
+    notes: list[str] = []
     for pipeline in (pipeline for pipeline in project.pipelines if pipeline.name in witnesses):
         seen, names = witnesses[pipeline.name], [sink.name for sink in pipeline.sinks]
-        of_pipeline = items_of(seen, [result for result in results if result.pipeline == pipeline.name], names)
+        try:
+            of_pipeline = items_of(seen, [result for result in results if result.pipeline == pipeline.name], names)
+        except Exception as error:  # without its findings its books would be wrong; the others' are not
+            notes.append(f"The books of pipeline {pipeline.name} could not be computed: {_unforeseen(error)}")
+            continue
         for sink, of_sink in (known(seen.ledgers) or {}).items():
             slices[pipeline.name, sink] = of_sink
             items[pipeline.name, sink] = [item for item in of_pipeline if item.sink in (None, sink)]
-    return of_ledger(project, session.ledger(), slices, items) if slices else ((), ())
+    lines, without = of_ledger(project, session.ledger(), slices, items) if slices else ((), ())
+    return lines, (*notes, *without)
 
 
 class _Run:
@@ -333,7 +364,7 @@ class _Run:
         for (pipeline, sink), group in groupby(of_rows, _table_of):
             of_table = list(group)
             self._announce(of_table[0])
-            yield from self._table(self._pipelines[pipeline], sink, of_table)
+            yield from self._of_table(self._pipelines[pipeline], sink, of_table)
 
     def _seen_by(self, bound: Bound) -> Witnesses:
         return self.evidence_of(bound.pipeline).seen_by(bound)
@@ -344,6 +375,17 @@ class _Run:
     def _announce(self, bound: Bound) -> None:
         if self.options.on_check:
             self.options.on_check(bound.name)
+
+    def _of_table(self, pipeline: Pipeline, sink_name: str, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
+        """The results of one table's checks of rows, in their order; `error` where they cannot be evaluated."""
+        given = 0
+        try:
+            for result in self._table(pipeline, sink_name, bounds):
+                given += 1
+                yield result
+        except Exception as error:  # not of a check, but of what they share: the other tables are still measured
+            broken = Unavailable("rows", f"the checks of this table could not be evaluated: {reason_of(error)}")
+            yield from (runner.without_answer(bound, broken, utc_now) for bound in bounds[given:])
 
     def _table(self, pipeline: Pipeline, sink_name: str, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
         """The results of one table's checks of rows."""

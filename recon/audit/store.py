@@ -67,7 +67,8 @@ def store_proofs(
     """
     if all(isinstance(seen.ledgers, Unavailable) for seen in witnesses.values()):
         return run
-    table, notes, rows = session.ledger().proofs, [], rows_of(run)
+    table, notes = session.ledger().proofs, []
+    rows = rows_of(run) if results_kept else []
     for pipeline, seen in witnesses.items():
         results = [result for result in run.results if result.pipeline == pipeline]
         of_pipeline = hash_of(row for row in rows if row["pipeline"] == pipeline) if results_kept else ""

@@ -6,7 +6,7 @@ which entries findings are about; `lines` compares the counts of each entry and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from recon.audit.books.chain import Chain
@@ -40,14 +40,25 @@ def books(
             before and behind the slices: what is not among it nobody knows.
         period: begin and end; an entry of another day, as a clock that jumped left it, counts for the first or last.
     """
+    found = _books(project, slices, writes, period)
+    return _sorted(line for names, book in found.items() for line in book.lines(items.get(names, ())))
+
+
+def _books(
+    project: Project, slices: Mapping[Names, LedgerSlice], writes: Writes, period: Period
+) -> Mapping[Names, SinkBook]:
+    """The book of each sink that has a slice."""
     tables, days = tables_of(project, writes), Days(period)
     chain = Chain(project, slices, tables)
-    lines: list[BookLine] = []
-    for pipeline in project.pipelines:
-        for sink in pipeline.sinks:
-            names = (pipeline.name, sink.name)
-            if names in slices:
-                lines += SinkBook(pipeline, sink, slices[names], tables, chain, days).lines(items.get(names, ()))
+    return {
+        (pipeline.name, sink.name): SinkBook(pipeline, sink, slices[pipeline.name, sink.name], tables, chain, days)
+        for pipeline in project.pipelines
+        for sink in pipeline.sinks
+        if (pipeline.name, sink.name) in slices
+    }
+
+
+def _sorted(lines: Iterable[BookLine]) -> tuple[BookLine, ...]:
     return tuple(sorted(lines, key=lambda line: (line.hop, line.pipeline, line.sink, line.day)))
 
 
@@ -58,11 +69,20 @@ def of_ledger(
     items: Mapping[Names, Sequence[Item]],
     period: Period = (None, None),
 ) -> tuple[tuple[BookLine, ...], Sequence[str]]:
-    """The books, with what the ledger has of tables between hops; where they cannot be computed, a sentence instead."""
+    """The books, with what the ledger has of tables between hops; where a sink's cannot be computed, a sentence."""
     try:
-        return books(project, slices, items, writes=writes_of(project, ledger, slices), period=period), ()
+        found = _books(project, slices, writes_of(project, ledger, slices), period)
     except Exception as error:  # whatever an edited ledger leads to: the report does not fall with its books
         return (), [f"The books could not be computed: {type(error).__name__}: {first_line(error)}"]
+    lines: list[BookLine] = []
+    notes = []
+    for (pipeline, sink), book in found.items():
+        try:
+            lines += [*book.lines(items.get((pipeline, sink), ()))]
+        except Exception as error:  # nor do the other sinks' books fall with these
+            of = f"pipeline {pipeline}, sink {sink}"
+            notes.append(f"The books of {of} could not be computed: {type(error).__name__}: {first_line(error)}")
+    return _sorted(lines), notes
 
 
 __all__ = ["books", "of_ledger"]
