@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -45,24 +45,39 @@ def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
     return replace(run, heads=said, notes=(*run.notes, *map(project.mask, notes)))
 
 
-def contradictions(project: Project, ledger: Ledger) -> Mapping[signing.Chain, str]:
-    """Chains whose entries do not lead to a signed head that is known here, each with a sentence.
+@dataclass(frozen=True)
+class Compared:
+    """The ledger's chains, compared with the signed heads that are known here.
 
-    Raises:
-        ConfigError: a key is none.
-        LedgerError: the ledger cannot be read.
+    `contradicted` are those whose entries do not lead to their head, each with a sentence; `unknown` is why others
+    could not be compared.
     """
-    keys = signing.public_keys(project)
-    if not keys:
-        return {}
-    newest, _ = signing.newest_heads(project, keys)
-    found = {}
+
+    contradicted: Mapping[signing.Chain, str] = field(default_factory=dict)
+    unknown: Mapping[signing.Chain, str] = field(default_factory=dict)
+
+
+def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
+    """Compares every chain of recon.yml with its newest signed head; raises nothing, `opened` gives the ledger."""
+    try:
+        keys = signing.public_keys(project)
+        if not keys:
+            return Compared()
+        newest, _ = signing.newest_heads(project, keys)
+        ledger = opened()
+    except Exception as error:  # whatever a place or a store raises
+        return Compared(unknown=dict.fromkeys(signing.chains_of(project), _why(error)))
+    contradicted, unknown = {}, {}
     for chain, head in newest.items():
-        if chain in signing.chains_of(project):
+        if chain not in signing.chains_of(project):
+            continue
+        try:
             tree, _ = signing.tree_of(project, ledger, chain, head)
             if not signing.leads_to(tree, head):
-                found[chain] = contradiction(head, tree.size)
-    return found
+                contradicted[chain] = contradiction(head, tree.size)
+        except Exception as error:  # whatever its entries hold: the other chains are compared all the same
+            unknown[chain] = _why(error)
+    return Compared(contradicted, unknown)
 
 
 def contradiction(head: Head, size: int) -> str:

@@ -471,18 +471,15 @@ class _Reader:
         results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
         if previous is not None:
             self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
-        contradicted = {
-            sink: sentence
-            for (pipeline, sink), sentence in self.sources.session.contradictions().items()
-            if pipeline == name
-        }
+        heads = self.sources.session.compared()
         proofs = Proofs(
             of_sink=of_sink,
             damaged=damaged,
             unreadable=unreadable,
             lengths=lengths,
             results_changed=results,
-            contradicted=contradicted,
+            contradicted={sink: said for (of, sink), said in heads.contradicted.items() if of == name},
+            heads_unknown={sink: why for (of, sink), why in heads.unknown.items() if of == name},
         )
         return self._with_erasures(proofs, previous)
 

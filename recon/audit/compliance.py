@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audit import summary
-from recon.audit.anchor import contradictions, signed
+from recon.audit.anchor import compared, signed
 from recon.audit.audited import StoredAudit, audited, key_of
 from recon.audit.books import of_ledger
 from recon.audit.controls.catalog import catalog
@@ -125,7 +125,9 @@ def derive(
     }
     days = days_of(from_, to, now)
     unaudited = {name: tuple(without_audit(days, _periods(found))) for name, found in audits.items()}
-    heads, broken = signed(project, signed_until), contradictions(project, whole or ledger)
+    heads, of_heads = signed(project, signed_until), compared(project, lambda: whole or ledger)
+    for (name, sink), why in of_heads.unknown.items():
+        raise LedgerError(f"pipeline {name}, sink {sink}: the entries cannot be compared with their signed head: {why}")
     later = {
         name: [one for audit in of.later if (one := audit.within(_of_pipeline(extents, name))) is not None]
         for name, of in stored.items()
@@ -143,7 +145,7 @@ def derive(
                 days_without_audit=unaudited[pipe.name],
             ),
             heads,
-            broken,
+            of_heads.contradicted,
         )
         for pipe in project.pipelines
         for sink in pipe.sinks

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon.audit.anchor import contradictions
+from recon.audit.anchor import Compared, compared
 from recon.catalogs import asked_of
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import Ledger, open_ledger
@@ -57,7 +56,7 @@ class AuditSession:
         self._ledger: Ledger | None = None
         self._progress: Store | None = None
         self._erasures: Store | None = None
-        self._contradictions: Mapping[tuple[str, str], str] | None = None
+        self._compared: Compared | None = None
         self._looked_for = False  # the catalog tables
 
     def ledger(self) -> Ledger:
@@ -74,15 +73,11 @@ class AuditSession:
             self._ledger = ledger
         return self._ledger
 
-    def contradictions(self) -> Mapping[tuple[str, str], str]:
-        """Chains that contradict a signed head, each with a sentence; found once for all pipelines."""
-        if self._contradictions is None:
-            try:
-                self._contradictions = contradictions(self._project, self.ledger())
-            except Exception as error:  # a ledger that cannot be read says so where its entries are read
-                log.info("the ledger is not compared with signed heads: %s", first_line(error))
-                self._contradictions = {}
-        return self._contradictions
+    def compared(self) -> Compared:
+        """The ledger's chains, compared with signed heads once for all pipelines."""
+        if self._compared is None:
+            self._compared = compared(self._project, self.ledger)
+        return self._compared
 
     def progress(self) -> Store:
         """The table of what a listener recorded of each micro-batch; raises what `ledger` raises."""

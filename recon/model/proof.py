@@ -287,7 +287,8 @@ class Proofs:
 
     `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
     states each sink has. `results_changed` says that the results of the audit which left a sink's state were edited or
-    removed. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
+    removed. `contradicted` says of a sink that its ledger does not lead to a head that was signed, `heads_unknown` why
+    it could not be compared with one.
     `erased` is what was erased of a sink on somebody's request, in the order of the entries, `erasures_edited` says
     that these entries were edited, `erasures` how many they are, with the hash of the newest, and `erasures_unknown`
     why they cannot be read.
@@ -299,6 +300,7 @@ class Proofs:
     lengths: Mapping[str, int] = field(default_factory=dict)
     results_changed: Mapping[str, str] = field(default_factory=dict)
     contradicted: Mapping[str, str] = field(default_factory=dict)
+    heads_unknown: Mapping[str, str] = field(default_factory=dict)
     erased: Mapping[str, Sequence[Erasure]] = field(default_factory=dict)
     erasures_edited: Mapping[str, str] = field(default_factory=dict)
     erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)

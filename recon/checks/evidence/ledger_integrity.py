@@ -30,7 +30,8 @@ class LedgerIntegrity(EvidenceCheck):
             erasures (the table `erasures`) were edited, or are fewer than an earlier audit saw.
         ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
-        INCONCLUSIVE: the results of earlier audits, or the entries of erasures, cannot be read.
+        INCONCLUSIVE: the results of earlier audits, or the entries of erasures, cannot be read; the entries could not
+            be compared with a head that an earlier audit signed.
         ERASED: rows of a person that somebody removed with `recon forget`, with who, when and why.
         REBUILT: entries that were restored from the Delta log after a crash.
     """
@@ -109,6 +110,9 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             f"{witnesses.proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else "
             "its results recorded for later audits may be forgotten",
         )
+    if sink in witnesses.proofs.heads_unknown:
+        reason = witnesses.proofs.heads_unknown[sink]
+        findings.add(Code.INCONCLUSIVE, f"whether the entries lead to the head that was signed is not known: {reason}")
     if sink in witnesses.proofs.unreadable:
         findings.add(
             Code.INCONCLUSIVE,

@@ -10,7 +10,7 @@ import pytest
 
 from recon.audit.compliance import compliance
 from recon.audit.run import run_audit
-from recon.errors import ConfigError
+from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.store import Filter
 from recon.model import Code, RunResult
@@ -19,17 +19,18 @@ from recon.project.checks import CheckSpec
 from recon.reports import compliance as compliance_report
 from recon.reports import html, run_results
 from tests.support.heads import OTHER_SEED, files, grow, linked, rewrite, signing_project
+from tests.support.messages import raises, same_message
 
 ONE = ("orders", "orders")
 
 
-def _project(folder: Path, **heads: Any) -> Project:
-    """One sink, whose only check is the ledger's integrity."""
-    project = signing_project(folder, **heads)
+def _project(folder: Path, *names: str, **heads: Any) -> Project:
+    """One sink, or some, whose only check is the ledger's integrity."""
+    project = signing_project(folder, *names, **heads)
     (pipeline,) = project.pipelines
-    (sink,) = pipeline.sinks
-    sink = sink.model_copy(update={"data_tests": (CheckSpec(test="ledger_integrity"),)})
-    return project.model_copy(update={"pipelines": (pipeline.model_copy(update={"sinks": (sink,)}),)})
+    tests = {"data_tests": (CheckSpec(test="ledger_integrity"),)}
+    sinks = tuple(sink.model_copy(update=tests) for sink in pipeline.sinks)
+    return project.model_copy(update={"pipelines": (pipeline.model_copy(update={"sinks": sinks}),)})
 
 
 def _audit(project: Project) -> RunResult:
@@ -105,6 +106,43 @@ def test_an_audit_of_a_ledger_that_was_written_anew_is_refuted(tmp_path: Path, a
     assert run.heads == "not anchored outside" and files(tmp_path / "outside") == published
     report = compliance(project, "2026-11-01", "2026-11-22")
     assert report.sinks[0].chain.verified is False
+
+
+def test_a_chain_that_cannot_be_compared_with_its_head_is_not_known_and_the_others_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from recon.ledger.heads import leaves
+
+    project = _project(tmp_path, "orders", "items")
+    entries = [*grow(project, 4).entries(*ONE), *grow(project, 4, "items").entries("orders", "items")]
+    assert _audit(project).exit_code == 0
+    shutil.rmtree(tmp_path / "_recon")
+    grow(project, 1)
+    rewrite(
+        project,
+        [
+            one
+            for sink in ("orders", "items")
+            for one in linked([replace(e, rows_written=19) for e in entries if e.sink == sink])
+        ],
+    )
+    whole = leaves.whole
+
+    def unforeseen(store: Any, pipeline: str, sink: str) -> Any:
+        return 1 // 0 if sink == "orders" else whole(store, pipeline, sink)
+
+    monkeypatch.setattr(leaves, "whole", unforeseen)
+    run = _audit(project)
+    found = {result.sink: [f for f in result.findings if "signed" in f.message] for result in run.results}
+    assert {sink: [f.code for f in of_sink] for sink, of_sink in found.items()} == {
+        "orders": [Code.INCONCLUSIVE],
+        "items": [Code.TAMPERED],
+    }
+    assert same_message(found["orders"][0].message)
+    with raises(LedgerError):
+        compliance(project, "2026-11-01", "2026-11-22")
 
 
 def test_results_that_were_removed_or_edited_are_found(tmp_path: Path) -> None:
