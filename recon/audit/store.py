@@ -97,6 +97,8 @@ def append_proof(
     Raises:
         LedgerError: the table cannot be written.
     """
+    if sink in witnesses.proofs.unreadable:  # a state in its place would forget what is open in it
+        return "the state that it goes on from could not be read"
     before = witnesses.proofs.of_sink.get(sink)
     state = advance(before, sink, witnesses, results, run.invocation_id)
     if state is None:

@@ -522,6 +522,24 @@ def test_a_proof_that_cannot_be_read_is_never_no_proof(monkeypatch: pytest.Monke
     assert "the state that earlier audits left cannot be read (the store does not answer)" in judgement.because
 
 
+def test_a_state_that_could_not_be_read_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that fails once takes away neither what is open nor what somebody accepted."""
+    world = with_gap()
+    accept(world, lambda of: [one.id for one in of.open if one.finding.partition == 0])
+    before = state(world)
+
+    def unreadable(*_: object) -> SinkProof:
+        raise OSError("the store does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.ledger.proofs, "newest", unreadable)
+        assert audit(world).answer == "not complete"
+    assert state(world) == before
+    judgement = audit(world)
+    assert (judgement.answer, len(judgement.facts.accepted)) == ("not complete", 1)
+    assert {one.id: one.accepted for one in state(world).open} == {one.id: one.accepted for one in before.open}
+
+
 def test_an_entry_that_was_judged_and_is_another_one_now_is_tampered() -> None:
     world = ran(3)
     audit(world)
