@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
 from recon.model import Code, Finding
 from recon.model.proof import OpenFinding, SinkProof
 from recon.model.wire.app_ids import chain_id
-from recon.model.wire.proof import dump_proof, parse_proof
+from recon.model.wire.proof import UnknownFieldError, dump_proof, parse_proof
 from recon.text import some
 
 # One row per state; `cause` is "audit" or "accept", `state` is JSON.
@@ -43,6 +44,10 @@ class ProofEdited(LedgerError):
     """A state is not what recon stored."""
 
 
+class LaterProof(LedgerError):
+    """A later version of recon stored a state: what it means is not known here."""
+
+
 class ProofTable:
     """The states of all proofs of one ledger."""
 
@@ -55,6 +60,7 @@ class ProofTable:
 
         Raises:
             ProofEdited: the state is not what recon stored.
+            LaterProof: a later version of recon stored it.
             LedgerError: the table cannot be read.
         """
         length = self.length(pipeline, sink)
@@ -80,8 +86,15 @@ class ProofTable:
         place = f"state {row['sequence']} of pipeline {row['pipeline']}, sink {row['sink']} in {self.store.location}"
         if _seal(row) != row["entry_hash"] or row["date"] != row["at"].date():
             raise ProofEdited(f"{place} does not match its own entry_hash: it was edited")
+        if _is_later(row["recon_version"]):
+            raise LaterProof(
+                f"{place} was stored by recon {row['recon_version']}, and this is {__version__}; use that version, or "
+                "a later one"
+            )
         try:
             proof = parse_proof(row["state"])
+        except UnknownFieldError as error:
+            raise LaterProof(f"{place}: {error}; use the version that stored it, or a later one") from error
         except LedgerError as error:
             raise ProofEdited(f"{place}: {error}") from error
         if (proof.pipeline, proof.sink) != (row["pipeline"], row["sink"]):
@@ -112,7 +125,7 @@ class ProofTable:
                 continue
             try:
                 states[name].append((row["cause"], self._opened(row)))
-            except ProofEdited as error:
+            except (ProofEdited, LaterProof) as error:
                 damaged[name] = str(error)
         return {name: [] if name in damaged else of_pipeline for name, of_pipeline in states.items()}, damaged
 
@@ -132,6 +145,7 @@ class ProofTable:
             sink: only proofs of sinks of this name.
 
         Raises:
+            LaterProof: a later version of recon stored one of them.
             LedgerError: the table cannot be read.
         """
         if not self.store.exists():
@@ -249,6 +263,17 @@ def sealed_state(proof: SinkProof, *, number: int, prev_hash: str, cause: str, a
         "prev_hash": prev_hash,
         "date": at.date(),
     }
+    return resealed(row)
+
+
+def _is_later(version: str | None) -> bool:
+    """Whether a version of recon is later than this one; one that is no version is not."""
+    mine, other = (re.match(r"(\d+)\.(\d+)\.(\d+)", text or "") for text in (__version__, version))
+    return mine is not None and other is not None and tuple(map(int, other.groups())) > tuple(map(int, mine.groups()))
+
+
+def resealed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the hash of what it holds."""
     return {**row, "entry_hash": _seal(row)}
 
 
