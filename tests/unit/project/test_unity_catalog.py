@@ -203,3 +203,14 @@ def test_bad_input(tmp_path: Path, line: str) -> None:
     (tmp_path / "recon.yml").write_text("\n".join(lines))
     with raises(ConfigError):
         load(tmp_path)
+
+
+def test_an_answer_that_nobody_foresaw_is_of_its_table_alone(
+    catalog: Unity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises_what_nobody_foresaw(*_: Any) -> Any:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr("recon.catalogs._asked", raises_what_nobody_foresaw)
+    said = why(project_in(tmp_path, catalog), catalog)
+    assert same_message(said)
