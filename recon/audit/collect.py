@@ -23,6 +23,7 @@ from recon.checks.engine.runner import Answers, Questions
 from recon.checks.evidence.kafka_states import leaders_seen
 from recon.checks.evidence.quarantine_log import QuarantineLog, is_relied_on, quarantines
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.table_counts import may_be_doubled
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
@@ -728,10 +729,14 @@ class _Reader:
         files = log.files if log is not None else None
         lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
         version = log.last if log is not None else None
-        return _attempt(
-            "rows",
-            lambda: self.sources.rows(sink, first, versions, version=version, lacking=lacking, within=within),
-        )
+
+        def read() -> RowsWitness | Unavailable:
+            rows = self.sources.rows(sink, first, versions, version=version, lacking=lacking, within=within)
+            if not may_be_doubled(witnesses) or not isinstance(rows, RowsWitness):
+                return rows
+            return replace(rows, repeated=self.sources.repeated_rows(sink))
+
+        return _attempt("rows", read)
 
     def rows_of_few(
         self, sink_name: str, few: frozenset[tuple[int, int]], witnesses: Witnesses

@@ -13,6 +13,7 @@ from itertools import chain
 
 from recon.audit import summary
 from recon.audit.scope import Place, stretches
+from recon.checks.evidence import table_counts as counts
 from recon.checks.evidence.quarantine_log import quarantine_judged
 from recon.checks.evidence.table_rows import rows_to_remember
 from recon.checks.evidence.topic_ids import with_topic_ids
@@ -79,7 +80,7 @@ def advance(
     first = _first(ledger)
     begun = before if before is not None and before.position else None
     table = (known(witnesses.delta) or {}).get(sink)
-    covered = _covered(before, ledger, len(settled))
+    covered, of_sink = _covered(before, ledger, len(settled)), replace(witnesses, sink=sink)
     return SinkProof(
         pipeline=witnesses.pipeline,
         sink=sink,
@@ -95,8 +96,9 @@ def advance(
         filtered=(before is not None and before.filtered) or any(head.rows_filtered for head in settled),
         table_id=table.table_id if table is not None else None,
         table_version=table.last if table is not None else None,
-        table_rows=_rows(before, table, replace(witnesses, sink=sink)),
-        other_rows=_other_rows(before, replace(witnesses, sink=sink)),
+        table_rows=_rows(before, table, of_sink),
+        other_rows=counts.other_rows(of_sink),
+        table=counts.table_judged(of_sink),
         quarantine=quarantine_judged(ledger, witnesses),
         coverage=covered,
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
@@ -178,14 +180,6 @@ def _rows(before: SinkProof | None, table: DeltaWitness | None, witnesses: Witne
     if rows is None or table is None or table.last is None:
         return before.table_rows if before is not None else None
     return table.last, rows
-
-
-def _other_rows(before: SinkProof | None, witnesses: Witnesses) -> int | None:
-    """How many rows of others the sink has; what was known before where this audit could not count them."""
-    log = witnesses.of_sink(witnesses.sink_logs)
-    if log is not None and isinstance(log.other_rows, int):
-        return log.other_rows
-    return before.other_rows if before is not None else None
 
 
 def _whole(results: Sequence[CheckResult], sink: str) -> bool:

@@ -25,6 +25,7 @@ from recon.model import (
     KafkaWitness,
     ProgressWitness,
     QuarantinedRows,
+    RowGroup,
     RowsWitness,
     SinkLog,
     SourceLog,
@@ -120,7 +121,10 @@ class Sources:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
         writer = open_sink(self.project, self.pipeline.name, sink)
         log = self._record(sink, writer, since)
-        if not log.exists or not log.recorded:
+        if not log.exists:
+            return log
+        log = replace(log, table=self._looked_at(sink, partial(writer.count, since), "rows"))
+        if not log.recorded:
             return log
         return replace(
             log,
@@ -264,6 +268,16 @@ class Sources:
         writer = open_sink(self.project, self.pipeline.name, sink)
         table = writer.rows_left(spark) if version is None else writer.rows_as_of(spark, version)
         return sink_rows.read(spark, table, location=location, batches=batches, version=version)
+
+    def repeated_rows(self, sink: Sink) -> Sequence[RowGroup]:
+        """The offsets that have several rows in the whole of a sink without versions; Spark jobs."""
+        from recon.evidence import sink_rows
+
+        spark = self.session.for_rows()
+        if isinstance(spark, Unavailable):
+            raise EvidenceError(spark.reason)
+        table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
+        return sink_rows.repeated(spark, self.project.location(sink), None, table=table)
 
     def _files(self, sink: Sink, versions: Sequence[int]) -> Collection[str] | None:
         """The names of the data files that versions of a Delta table added; None where these are too many to name."""

@@ -15,7 +15,7 @@ from recon.model import REMOVALS, ReconStamp, SinkCommit, SinkLog
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, ledger_key, parse_ledger_row
 
 if TYPE_CHECKING:
-    from sqlalchemy import Table
+    from sqlalchemy import Select, Table
     from sqlalchemy.engine import Connection, Engine
 
 
@@ -125,15 +125,61 @@ def read(
     from sqlalchemy import select
 
     table = ledger_table(schema)
-    wanted = select(table).where(table.c.pipeline == pipeline, table.c.sink == sink, table.c.target == target)
-    if since is not None:
-        wanted = wanted.where(table.c.committed_at > since.astimezone(UTC).replace(tzinfo=None))
+    mine = select(table).where(table.c.pipeline == pipeline, table.c.sink == sink, table.c.target == target)
+    wanted = _since(mine, table, since)
     with engine.connect() as connection:
         if not sqlalchemy.inspect(connection).has_table(LEDGER_TABLE, schema=schema):
             return SinkLog(location=target, exists=False)
         rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
     entries = [parse_ledger_row(row._asdict()) for row in rows]
     return SinkLog(location=target, exists=True, commits=tuple(map(_commit, entries)))
+
+
+def written(connection: Connection, schema: str | None, target: str) -> dict[tuple[str, str], tuple[int, int]]:
+    """By pipeline and sink that wrote into a table: the rows it brought, and the doubled rows that its repairs removed.
+
+    The table must exist.
+    """
+    from sqlalchemy import case, func, select
+
+    table = ledger_table(schema)
+    removal = table.c.epoch == REMOVALS
+    brought = func.sum(case((removal, 0), else_=table.c.rows_written))
+    removed = func.sum(case((removal, table.c.rows_written), else_=0))
+    of_target = select(table.c.pipeline, table.c.sink, brought, removed).where(table.c.target == target)
+    rows = connection.execute(of_target.group_by(table.c.pipeline, table.c.sink)).all()
+    return {(pipeline, sink): (int(came), int(went)) for pipeline, sink, came, went in rows}
+
+
+def of_others(
+    connection: Connection, schema: str | None, target: str, pipeline: str, sink: str, since: datetime | None
+) -> tuple[SinkCommit, ...]:
+    """The writes into a table that are not of this pipeline's sink, oldest first. The table must exist.
+
+    Args:
+        connection: to the database.
+        schema: the schema that holds the table; None for the connection's own.
+        target: the table that was written to, as sinks name it.
+        pipeline: the pipeline whose sink is left out.
+        sink: that sink.
+        since: only what was committed after this instant.
+
+    Raises:
+        EvidenceError: a row does not hold what recon writes there.
+    """
+    from sqlalchemy import not_, select
+
+    table = ledger_table(schema)
+    own = (table.c.pipeline == pipeline) & (table.c.sink == sink)
+    wanted = _since(select(table).where(table.c.target == target, not_(own)), table, since)
+    rows = connection.execute(wanted.order_by(table.c.committed_at)).all()
+    return tuple(_commit(parse_ledger_row(row._asdict())) for row in rows)
+
+
+def _since(wanted: Select[Any], table: Table, since: datetime | None) -> Select[Any]:
+    if since is None:
+        return wanted
+    return wanted.where(table.c.committed_at > since.astimezone(UTC).replace(tzinfo=None))
 
 
 def _commit(entry: JdbcEntry) -> SinkCommit:

@@ -318,13 +318,38 @@ class SinkChanges:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableCount:
+    """The rows of a database table that is appended to, and what its record accounts for, as of one moment.
+
+    Attributes:
+        rows: how many rows there are by the topic that their source columns name; None for rows that lack one of the
+            three, and for all where the table has no such columns.
+        repeated: by topic, how many rows have the topic, partition and offset of another row: all but one of each
+            offset. Or why they were not counted.
+        written: by pipeline and sink, the rows that the record says were brought into the table, less doubled ones that
+            repairs removed; None where the table has no record.
+        removed: doubled rows that repairs of the judged sink removed.
+        has_unique_key: whether a writer may replace rows of another by a key.
+        others: the writes of other pipelines and sinks, oldest first, since the instant that the record was read from;
+            all of them where rows are repeated.
+    """
+
+    rows: Mapping[str | None, int]
+    repeated: Mapping[str, int] | Unavailable
+    written: Mapping[tuple[str, str], int] | None = None
+    removed: int = 0
+    has_unique_key: bool = False
+    others: tuple[SinkCommit, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkLog:
     """The sink's own record of recon's writes, oldest first.
 
     `recorded` is False for a sink that keeps no record: what was written is then known from the ledger alone. `since`
     is the instant from which the record was read, None for the whole record. `other_rows` is how many rows the sink has
     besides those that its whole record accounts for, negative where rows are gone; None for a sink that cannot tell.
-    `changes` are those of everything that was ever written.
+    `table` says more of a database table. `changes` are those of everything that was ever written.
     """
 
     location: str
@@ -333,6 +358,7 @@ class SinkLog:
     recorded: bool = True
     since: datetime | None = None
     other_rows: int | Unavailable | None = None
+    table: TableCount | Unavailable | None = None
     changes: SinkChanges | Unavailable = SinkChanges()
 
 

@@ -203,6 +203,19 @@ class QuarantineJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableJudged:
+    """The rows of a database table as an audit counted them.
+
+    `own` is how many rows of the topics that the sink reads, and of none, it had besides those that the record of
+    this sink accounts for. `repeated` is how many rows of these topics had the source offset of another row, with those
+    that repairs removed since. None where an audit could not say.
+    """
+
+    own: int | None = None
+    repeated: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkProof:
     """The state after an audit, or after somebody accepted a finding.
 
@@ -219,6 +232,7 @@ class SinkProof:
         table_rows: (version, rows): how many rows the table had at a version up to which every one was accounted for,
             by the newest audit that could say so and advanced the proof.
         other_rows: how many rows a sink that is no Delta table had besides those that its own record accounted for.
+        table: what the newest audit that counted the rows of a database table remembers of them besides.
         quarantine: how far the log of its quarantine table was judged; None where no audit did, or an older version of
             recon stored the state.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
@@ -246,6 +260,7 @@ class SinkProof:
     table_version: int | None = None
     table_rows: tuple[int, int] | None = None
     other_rows: int | None = None
+    table: TableJudged | None = None
     quarantine: QuarantineJudged | None = None
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()

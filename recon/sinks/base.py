@@ -19,6 +19,7 @@ from recon.model import (
     ReconStamp,
     SinkChanges,
     SinkLog,
+    TableCount,
     Unavailable,
     parse_offsets,
 )
@@ -181,6 +182,19 @@ class BatchSink(ABC):
         """How many rows the sink has besides those that its record accounts for, as of one moment.
 
         Negative where rows are gone that were written; None where that cannot be told cheaply.
+
+        Raises:
+            EvidenceError: the rows cannot be counted.
+        """
+        return None
+
+    def count(self, since: datetime | None = None) -> TableCount | None:
+        """The rows of a database table that is appended to, by topic, and what its record accounts for.
+
+        None for a sink that is none, or that cannot count them cheaply as of one moment.
+
+        Args:
+            since: the instant from which on the writes of other pipelines and sinks are wanted; None for all.
 
         Raises:
             EvidenceError: the rows cannot be counted.

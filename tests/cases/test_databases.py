@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.project import CheckSpec
+from recon.hook import foreach_batch
+from recon.project import CheckSpec, Project
 from recon.sinks.failpoints import BEFORE_LEDGER
-from tests.cases.lake import Lake, failing, findings, listed, statuses
+from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, refuted, statuses, told
+from tests.support import fault_cases
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
 
@@ -118,6 +121,180 @@ def test_rows_that_somebody_removes_from_a_database_or_adds_to_it(
         )
         run = lake.audit()
         (double,) = findings(run, "DUPLICATE")
-        assert double.batch_id == 0 and double.span is not None and double.span.start <= 5 < double.span.end, double
+        assert double.batch_id == 0 and double.span == (5, 6), double
     finally:
         database.sql(f"DROP TABLE {table}", "DELETE FROM recon_ledger WHERE pipeline = 'p' AND sink = 's'")
+
+
+# -- the whole table, and whoever else writes it -----------------------------------------------------------------------
+
+
+class Table:
+    """A table of a database that pipelines append to."""
+
+    def __init__(self, database: Any, name: str) -> None:
+        self.database, self.name = database, name
+
+    def sink(self, **more: Any) -> dict[str, Any]:
+        connection = self.database.connection
+        return {"kind": "jdbc_append", "target": self.name, "connection": connection, "create_table": True, **more}
+
+    def remove(self, *offsets: int, only: int | None = None) -> None:
+        """Removes the rows of some offsets; with `only`, so many rows of one that do not differ."""
+        numbers = ", ".join(map(str, offsets))
+        if only is None:
+            self.database.sql(f"DELETE FROM {self.name} WHERE _source_offset IN ({numbers})")
+        elif self.database.product == "MariaDB":
+            self.database.sql(f"DELETE FROM {self.name} WHERE _source_offset = {numbers} LIMIT {only}")
+        else:
+            those = f"SELECT ctid FROM {self.name} WHERE _source_offset = {numbers} LIMIT {only}"
+            self.database.sql(f"DELETE FROM {self.name} WHERE ctid IN ({those})")
+
+    def double(self, *offsets: int) -> None:
+        """Inserts rows of some offsets once more."""
+        columns, numbers = (
+            "k, v, _source_topic, _source_partition, _source_offset, _batch_id",
+            ", ".join(map(str, offsets)),
+        )
+        rows = f"SELECT {columns} FROM {self.name} WHERE _source_offset IN ({numbers})"
+        self.database.sql(f"INSERT INTO {self.name} ({columns}) {rows}")
+
+    def count(self) -> int:
+        return int(self.database.sql(f"SELECT COUNT(*) FROM {self.name}")[0][0])
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def table(request: pytest.FixtureRequest, topic: Callable[..., str]) -> Iterator[Table]:
+    made = Table(request.getfixturevalue(request.param), f"whole_{topic('t').replace('-', '_')}")
+    yield made
+    made.database.sql(f"DROP TABLE IF EXISTS {made.name}", f"DELETE FROM recon_ledger WHERE target = '{made.name}'")
+
+
+@pytest.fixture
+def lake(
+    table: Table, spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> DatabaseLake:
+    return DatabaseLake(tmp_path, kafka, spark, topic("orders"), sink=table.sink())
+
+
+def _as(lake: Lake, pipeline: str) -> Project:
+    """The lake's project with its pipeline under another name."""
+    (mine,) = lake.project.pipelines
+    return lake.project.model_copy(update={"pipelines": (mine.model_copy(update={"name": pipeline}),)})
+
+
+def another(lake: DatabaseLake, **changes: Any) -> DatabaseLake:
+    """Runs another pipeline, `p2`, into the same table."""
+    other = replace(lake, checkpoint_name="other", **changes)
+    other.run(foreach_batch(_as(other, "p2"), pipeline="p2", sink="s", transform=keyed))
+    return other
+
+
+@pytest.mark.case(43, "OVERLAP", "DUPLICATE")
+@pytest.mark.parametrize("first", [True, False])
+def test_two_pipelines_write_one_topic_into_one_table(lake: DatabaseLake, first: bool) -> None:
+    lake.produce(30)
+    if not first:
+        another(lake)
+    lake.run(transform=keyed)
+    if first:
+        assert complete(lake.audit())
+        another(lake)
+    run = lake.audit()
+    assert refuted(run, "DUPLICATE", "OVERLAP"), told(run)
+    assert ranges(findings(run, "DUPLICATE", "OVERLAP")) == {(0, 0, 30)}
+    assert "pipeline p2, sink s" in findings(run, "OVERLAP")[0].message
+    # Without Spark it is known all the same, by the database's own count.
+    run = lake.audit(no_spark=True, full=True, keep=False)
+    assert "DUPLICATE" in failing(run), told(run)
+
+
+def test_two_pipelines_write_two_topics_into_one_table(
+    lake: DatabaseLake, table: Table, topic: Callable[..., str]
+) -> None:
+    """Each is judged by the rows of its own topic."""
+    lake.produce(30)
+    lake.run(transform=keyed)
+    assert complete(lake.audit(no_spark=True))
+    other = another(lake, topic=topic("payments"))
+    other.produce(20)
+    another(lake, topic=other.topic)
+    assert table.count() == 50
+    audits = {
+        "p": lambda: lake.audit(no_spark=True),
+        "p2": lambda: fault_cases.audit(_as(other, "p2"), spark=lake.spark, no_spark=True),
+    }
+    for audit in audits.values():
+        assert complete(run := audit()), told(run)
+    table.database.sql(f"DELETE FROM {table.name} WHERE _source_topic = '{other.topic}' AND _source_offset = 3")
+    assert complete(run := lake.audit(no_spark=True)), told(run)
+    run = fault_cases.audit(_as(other, "p2"), spark=lake.spark)
+    assert refuted(run, "MUTATED", "GAP") and ranges(findings(run, "GAP")) == {(0, 3, 4)}, told(run)
+
+
+def test_one_row_is_removed_and_another_doubled(lake: DatabaseLake, table: Table) -> None:
+    """As many rows as were written, and fewer source offsets."""
+    for _ in range(2):
+        lake.produce(10)
+        lake.run(transform=keyed)
+    assert complete(lake.audit())
+    table.remove(3)
+    table.double(14)
+    assert table.count() == 20
+    run = lake.audit(no_spark=True, keep=False)
+    assert refuted(run, "DUPLICATE", "MUTATED"), told(run)
+    assert "20 rows of 19 different source offsets: 1 row is doubled" in findings(run, "DUPLICATE")[0].message
+    assert "lacks 1 row" in findings(run, "MUTATED")[0].message
+    run = lake.audit()
+    assert refuted(run, "DUPLICATE", "MUTATED", "GAP"), told(run)
+    assert ranges(findings(run, "GAP")) == {(0, 3, 4)} and ranges(findings(run, "DUPLICATE")) == {(0, 14, 15)}
+    # Somebody removes the doubled row, as the audit said.
+    table.remove(14, only=1)
+    run = lake.audit(no_spark=True)
+    assert ranges(findings(run, "REPAIRED")) == {(0, 14, 15)}, told(run)
+    assert len(findings(run, "MUTATED")) == 1 and "DUPLICATE" not in failing(run), told(run)
+
+
+def test_a_row_is_doubled_long_after_it_was_judged(
+    lake: DatabaseLake, table: Table, audits_later: Callable[[timedelta], None]
+) -> None:
+    for _ in range(2):
+        lake.produce(10)
+        lake.run(transform=keyed)
+    assert complete(lake.audit())
+    audits_later(timedelta(days=3))
+    table.double(4)
+    run = lake.audit()
+    assert refuted(run, "DUPLICATE") and ranges(findings(run, "DUPLICATE")) == {(0, 4, 5)}, told(run)
+    table.remove(4, only=1)
+    run = lake.audit()
+    assert complete(run) and ranges(findings(run, "REPAIRED")) == {(0, 4, 5)}, told(run)
+
+
+def test_the_table_is_truncated_and_its_topic_read_again(lake: DatabaseLake, table: Table) -> None:
+    """That its rows are gone and were read twice is said; doubled is none of them."""
+    lake.sink = {**lake.sink, "on_new_epoch": "warn"}
+    lake.produce(20)
+    lake.run(transform=keyed)
+    assert complete(lake.audit())
+    table.database.sql(f"TRUNCATE TABLE {table.name}")
+    lake.forget_checkpoint()
+    lake.run(transform=keyed)
+    assert table.count() == 20
+    run = lake.audit()
+    assert refuted(run, "MUTATED", "OVERLAP"), told(run)
+    assert "lacks 20 rows" in findings(run, "MUTATED")[0].message
+
+
+def test_a_plain_append_whose_rows_are_doubled(lake: DatabaseLake, table: Table) -> None:
+    """Spark's own append keeps no record, and its guarantee allows doubled rows: they are named all the same."""
+    lake.sink = {**lake.sink, "guard": False}
+    lake.produce(10)
+    lake.run(transform=keyed)
+    lake.audit()
+    lake.produce(10)
+    lake.run(transform=keyed)
+    lake.audit()
+    table.double(2)
+    run = lake.audit()
+    assert ranges(findings(run, "REPEATED")) == {(0, 2, 3)} and not failing(run), told(run)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recon.checks.evidence.coverage import Key, cleaned, is_compacted, widths
+from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
@@ -184,6 +185,8 @@ class _Audit:
             return judged if self._is_evaluated else Spans()
         if self.check in OF_UNREAD_RANGES:
             return self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)
+        if one.is_doubling and self.check == "source_rows" and nothing_repeated(self.witnesses):
+            return one.spans
         rows = self.witnesses.rows
         if not isinstance(rows, RowsWitness) or not rows.has_source_columns or not self._is_evaluated:
             return Spans()
@@ -256,6 +259,8 @@ class _Audit:
         return (finding.epoch, finding.batch_id) in self._judged_batches
 
     def _answers_whole(self, finding: Finding) -> bool:
+        if finding.code in (Code.DUPLICATE, Code.REPEATED) and nothing_repeated(self.witnesses):
+            return True
         # What changed a table or the ledger may have left both logs since: not finding it again proves nothing.
         whole = self._ledger is not None and self._ledger.complete
         return whole and finding.level is Level.UNPROVED

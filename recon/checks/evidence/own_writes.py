@@ -168,19 +168,6 @@ def is_in_progress(witnesses: Witnesses, stamp: ReconStamp, at: datetime, versio
     return not any(is_restore(commit) or removes_rows(commit) for commit in later)
 
 
-def rows_changed(witnesses: Witnesses) -> int:
-    """How many rows others added to a sink that is no Delta table, negative for those removed, since the last audit.
-
-    From the first audit on, for one that has none before it; 0 where the sink cannot tell.
-    """
-    log = witnesses.of_sink(witnesses.sink_logs)
-    if log is None or not isinstance(log.other_rows, int):
-        return 0
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-    known = proof.other_rows if proof is not None else None
-    return log.other_rows - (known or 0)
-
-
 def report_orphan(head: EntryHead, write: str, reason: str, findings: Findings) -> None:
     """Adds a finding for an entry without its write, which the sink calls a `write` or a `commit`."""
     sentence = f"{named(head)} has a ledger entry without the {write} that belongs to it: {reason}"

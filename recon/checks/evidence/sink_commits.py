@@ -16,10 +16,10 @@ from recon.checks.evidence.own_writes import (
     doubled,
     report_orphan,
     report_unrecorded,
-    rows_changed,
     same_offsets,
     unrecorded,
 )
+from recon.checks.evidence.table_counts import nothing_repeated, rows_removed, why_unknown_rows
 from recon.model import (
     REMOVALS,
     Code,
@@ -28,7 +28,6 @@ from recon.model import (
     ReconStamp,
     SinkCommit,
     SinkLog,
-    Unavailable,
     Verdict,
     Witnesses,
     parse_offsets,
@@ -51,12 +50,14 @@ class SinkCommits(EvidenceCheck):
         LEDGER_ORPHAN: an entry whose write the record does not have, or has with other ranges or other row counts.
         LEDGER_MISSING: a write without an entry, which is not that of the micro-batch the query is in (warns); the next
             start of the query or `recon ledger rebuild` restores it.
-        DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once.
+        DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once; of the same
+            ranges not where a database table, whose rows are counted, has no two rows of one offset.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         MUTATED: a database table that is appended to has fewer rows than its record accounts for, less those that were
-            missing at the last audit: somebody removed them. Or a file that a manifest names is gone, or has another
-            size. Or the topic that a Kafka sink writes ends before records that its markers account for: it was deleted
-            and created again, or its log was cut off.
+            missing at the last audit: somebody removed them. Or it has as many, and more of them share a source offset
+            than did at the last audit, though no write of recon's doubled any. Or a file that a manifest names is gone,
+            or has another size. Or the topic that a Kafka sink writes ends before records that its markers account for:
+            it was deleted and created again, or its log was cut off.
         UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).
         ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or what happened to its
             rows could not be looked at (warns).
@@ -97,10 +98,10 @@ class SinkCommits(EvidenceCheck):
 
 def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Rows that were removed since they were written, by whomever: the record does not know."""
-    gone = -rows_changed(witnesses)
+    gone = rows_removed(witnesses)
     if gone > 0:
         proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-        counted = proof is not None and proof.other_rows is not None
+        counted = proof is not None and (proof.other_rows is not None or proof.table is not None)
         since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else "since then"
         rows, them = plural(gone, "row"), "it" if gone == 1 else "them"
         findings.add(
@@ -110,11 +111,11 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
             rows=gone,
             changed_by=(),
         )
-    elif isinstance(log.other_rows, Unavailable):
+    elif unknown := why_unknown_rows(witnesses):
         findings.add(
             Code.ATTESTED_ONLY,
-            f"whether somebody removed rows of {log.location} since they were written is not known: "
-            f"{log.other_rows.reason}",
+            f"whether somebody removed rows of {log.location} since they were written, or doubled some, is not known: "
+            f"{unknown}",
         )
 
 
@@ -167,7 +168,8 @@ def _report_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings:
                 f"the sink has {named(mine[0])} {len(mine)} times, and claims {claimed}: its rows are doubled",
                 head=mine[0],
             )
-    for mine in of_range.values():
+    # Rows that somebody removed before they were written again are not doubled.
+    for mine in of_range.values() if not nothing_repeated(witnesses) else ():
         if len({(stamp.epoch, stamp.batch_id) for stamp in mine}) > 1 and not _is_cleaned(mine, commits):
             findings.add(
                 code,

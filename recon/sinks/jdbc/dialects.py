@@ -162,6 +162,41 @@ class Dialect(ABC):
         keys = " AND ".join("{} = {}".format(*self._sides(upsert, key)) for key in upsert.keys)
         return f"EXISTS (SELECT 1 FROM {self.table(upsert.target)} AS recon_t WHERE {keys} AND {condition})"
 
+    def count_rows(self, target: TableName, source: Sequence[str]) -> str:
+        """Counts a table's rows by the topic that they were made of, NULL where one of `source` is.
+
+        Args:
+            target: the table.
+            source: its columns with topic, partition and offset; none where it has no such columns.
+        """
+        if not source:
+            return f"SELECT NULL, COUNT(*) FROM {self.table(target)}"
+        topic, *others = source
+        missing = " OR ".join(f"{self.quote(column)} IS NULL" for column in others)
+        of_row = f"SELECT CASE WHEN {missing} THEN NULL ELSE {self.exact(topic)} END AS topic FROM {self.table(target)}"
+        return f"SELECT topic, COUNT(*) FROM ({of_row}) AS recon_rows GROUP BY topic"
+
+    def count_repeated(self, target: TableName, source: Sequence[str]) -> str:
+        """Counts by topic the rows that have the topic, partition and offset of another row: all but one of each."""
+        topic, partition, offset = source
+        known = " AND ".join(f"{self.quote(column)} IS NOT NULL" for column in source)
+        of_row = (
+            f"SELECT {self.exact(topic)} AS topic, {self.quote(partition)} AS part, {self.quote(offset)} AS place "
+            f"FROM {self.table(target)} WHERE {known}"
+        )
+        several = (
+            f"SELECT topic, COUNT(*) AS n FROM ({of_row}) AS recon_rows GROUP BY topic, part, place HAVING COUNT(*) > 1"
+        )
+        return f"SELECT topic, SUM(n - 1) FROM ({several}) AS recon_several GROUP BY topic"
+
+    @abstractmethod
+    def exact(self, topic: str) -> str:
+        """A column with names of topics, compared byte by byte whatever its collation."""
+
+    def limited(self, query: str, seconds: int, *, mariadb: bool = False) -> Sequence[str]:
+        """Statements of which the last is a query that the database gives up after so many seconds, where it can."""
+        return (query,)
+
     def doubled(self, target: TableName) -> str:
         """The offsets of a range of a topic partition that have several rows, and how many; binds `:low` and so on."""
         offset, rows = self.quote(SOURCE_COLUMNS[2]), f"FROM {self.table(target)} WHERE {self._in_range()}"
@@ -218,6 +253,14 @@ class PostgreSQL(Dialect):
     deletes_by_range = True
 
     @override
+    def exact(self, topic: str) -> str:
+        return f'CAST({self.quote(topic)} AS TEXT) COLLATE "C"'
+
+    @override
+    def limited(self, query: str, seconds: int, *, mariadb: bool = False) -> Sequence[str]:
+        return (f"SET LOCAL statement_timeout = {seconds * 1000}", query)
+
+    @override
     def delete_doubled(self, target: TableName) -> str:
         """Rows that differ in nothing have a place of their own, `ctid`; in a partitioned table, one in each part."""
         of_offset, table = self.quoted(SOURCE_COLUMNS), self.table(target)
@@ -257,6 +300,16 @@ class MySQL(Dialect):
         )
 
     @override
+    def exact(self, topic: str) -> str:
+        return f"CAST({self.quote(topic)} AS CHAR(249) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+
+    @override
+    def limited(self, query: str, seconds: int, *, mariadb: bool = False) -> Sequence[str]:
+        if mariadb:
+            return (f"SET STATEMENT max_statement_time = {seconds} FOR {query}",)
+        return (query.replace("SELECT", f"SELECT /*+ MAX_EXECUTION_TIME({seconds * 1000}) */", 1),)
+
+    @override
     def delete_doubled(self, target: TableName) -> str:
         """Which of rows that differ in nothing are deleted, does not matter."""
         owner = f"CASE WHEN {self.quote(BATCH_ID)} = :owner THEN 1 ELSE 0 END"
@@ -269,6 +322,10 @@ class SQLServer(Dialect):
     kind = "mssql"
     utc_now = "SYSUTCDATETIME()"
     reads_snapshots = False  # REPEATABLE READ locks the rows that it reads
+
+    @override
+    def exact(self, topic: str) -> str:
+        return f"CAST({self.quote(topic)} AS NVARCHAR(249)) COLLATE Latin1_General_BIN2"
 
     @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:

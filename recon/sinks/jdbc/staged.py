@@ -16,7 +16,7 @@ import logging
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +27,7 @@ from recon._version import __version__
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
 from recon.evidence.jdbc_ledger import ledger_table
-from recon.model import REMOVALS, ReconStamp, SinkLog, same_ranges
+from recon.model import ReconStamp, SinkLog, TableCount, same_ranges
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row, ledger_key
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
@@ -36,7 +36,7 @@ from recon.sinks.jdbc.dialects import TableName
 from recon.sinks.jdbc.errors import RETRIED, cause_of, from_database, reason
 from recon.sinks.jdbc.rows import as_texts, copier
 from recon.sinks.jdbc.table import JdbcWriter, Tries
-from recon.sinks.jdbc.target import Target
+from recon.sinks.jdbc.target import Target, unique_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -169,51 +169,25 @@ class StagedWriter(JdbcWriter):
             ) from error
 
     @override
-    def other_rows(self) -> int | None:
-        """Counted in one snapshot with the record, where the database has them; None where rows are merged by keys."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        if self.sink.rewrites or not self.dialect.reads_snapshots:
-            return None
-        try:
-            return self._retried(self._other_rows)
-        except SQLAlchemyError as error:
-            raise EvidenceError(
-                f"the rows of the {self.where} cannot be counted: {reason(error, self.database)}; check the connection "
-                "and the user's right to read the table"
-            ) from error
-
-    def _other_rows(self) -> int | None:
+    def _with_record(self, count: TableCount, connection: Connection, since: datetime | None) -> TableCount:
         import sqlalchemy
 
-        ledger = ledger_table(self.work_schema)
-        with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-            if not sqlalchemy.inspect(connection).has_table(ledger.name, schema=self.work_schema):
-                return None
-            of_target = (ledger.c.target == str(self.target),)
-            columns = (ledger.c.pipeline, ledger.c.sink, ledger.c.epoch)
-            written = connection.execute(
-                sqlalchemy.select(*columns, sqlalchemy.func.sum(ledger.c.rows_written))
-                .where(*of_target)
-                .group_by(*columns)
-            ).all()
-            if {(pipeline, sink) for pipeline, sink, *_ in written} != {(self.pipeline, self.sink.name)}:
-                return None  # another sink may merge its rows, and then their number does not follow from the record
-            accounted = sum(int(rows) * (-1 if epoch == REMOVALS else 1) for *_, epoch, rows in written)
-            held = connection.exec_driver_sql(f"SELECT count(*) FROM {self.dialect.table(self.target)}").scalar_one()
-            return int(held) - accounted
-
-    def _retried(self, read: Callable[[], T]) -> T:
-        """What `read` returns, called again, within bounds, where that may help."""
-        tries = Tries(self.sink.retry)
-        while True:
-            try:
-                return read()
-            except ReconError:
-                raise
-            except Exception as error:
-                if not self.may_retry(error) or not tries.again():
-                    raise
+        if not self._sees_ledger(connection):
+            return count
+        schema, target, me = self.work_schema, str(self.target), (self.pipeline, self.sink.name)
+        written = jdbc_ledger.written(connection, schema, target)
+        if self.sink.work_schema and not self.target.schema:  # a table of this name in another schema may be meant
+            written = {writer: rows for writer, rows in written.items() if writer == me}
+        apart = written.keys() - {me}
+        others = jdbc_ledger.of_others(connection, schema, target, *me, since) if apart else ()
+        keys = unique_keys(sqlalchemy.inspect(connection), self.target) if apart else ()
+        return replace(
+            count,
+            written={writer: brought - removed for writer, (brought, removed) in written.items()},
+            removed=written.get(me, (0, 0))[1],
+            has_unique_key=any(keys),
+            others=others,
+        )
 
     # -- recon_ledger ------------------------------------------------------------------------------
 

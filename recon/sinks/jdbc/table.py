@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
 
 from recon.errors import EvidenceError, ReconError, SinkError
-from recon.model import ReconStamp
+from recon.limits import STATEMENT_S
+from recon.model import ReconStamp, TableCount, Unavailable
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Project, Sink
@@ -18,12 +22,16 @@ from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed, rows_of_batch
 from recon.sinks.jdbc.database import Database
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
-from recon.sinks.jdbc.errors import RETRIED, cause_of, reason_and_step
+from recon.sinks.jdbc.errors import RETRIED, cause_of, reason, reason_and_step
 from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from sqlalchemy.engine import Engine
+    from sqlalchemy.engine import Connection, Engine
+
+T = TypeVar("T")
+# An audit gives the whole count up after this and a little more: what was counted until then is known all the same.
+_COUNTED_WITHIN_S = STATEMENT_S - 10
 
 
 class Tries:
@@ -146,6 +154,82 @@ class JdbcWriter(BatchSink):
         login = {"user": database.user, "password": database.password}
         options |= {key: value for key, value in login.items() if value}
         return {**options, "url": url, "dbtable": self.dialect.table(table), "driver": database.java_driver}
+
+    # -- count its rows ----------------------------------------------------------------------------
+
+    @override
+    def count(self, since: datetime | None = None) -> TableCount | None:
+        """Counted in one snapshot with the record, where the database has them; None where rows are merged by keys."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if self.sink.rewrites or not self.dialect.reads_snapshots:
+            return None
+        try:
+            return self._retried(lambda: self._count(since))
+        except SQLAlchemyError as error:
+            raise EvidenceError(
+                f"the rows of the {self.where} cannot be counted: {reason(error, self.database)}; check the connection "
+                "and the user's right to read the table"
+            ) from error
+
+    def _count(self, since: datetime | None) -> TableCount:
+        began = time.monotonic()
+        with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+            source = self._source_columns(connection)
+            counted = connection.exec_driver_sql(self.dialect.count_rows(self.target, source)).all()
+            rows = {topic: int(number) for topic, number in counted}
+            count = self._with_record(TableCount(rows=rows, repeated={}), connection, since)
+            # Last: where it fails, the database takes no further statement of the transaction.
+            left = int(_COUNTED_WITHIN_S - (time.monotonic() - began))
+            repeated = self._repeated(connection, source, max(left, 1))
+            if since is not None and not isinstance(repeated, Unavailable) and any(repeated.values()):
+                count = self._with_record(count, connection, None)
+            return replace(count, repeated=repeated)
+
+    def _source_columns(self, connection: Connection) -> Sequence[str]:
+        """The table's own names of the columns that say which record a row was made of; empty where it lacks one."""
+        import sqlalchemy
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of types that SQLAlchemy does not know
+            columns = sqlalchemy.inspect(connection).get_columns(self.target.name, schema=self.target.schema)
+        names = [column["name"] for column in columns]
+        alike = [[name for name in names if name.lower() == wanted] for wanted in SOURCE_COLUMNS]
+        return [name for name, *_ in alike] if all(alike) else []
+
+    def _repeated(self, connection: Connection, source: Sequence[str], seconds: int) -> Mapping[str, int] | Unavailable:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if not source:
+            return Unavailable("sink_logs", f"it has no columns {', '.join(SOURCE_COLUMNS)}")
+        mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
+        query = self.dialect.count_repeated(self.target, source)
+        *before, last = self.dialect.limited(query, seconds, mariadb=mariadb)
+        try:
+            for statement in before:
+                connection.exec_driver_sql(statement)
+            return {topic: int(number) for topic, number in connection.exec_driver_sql(last).all()}
+        except SQLAlchemyError as error:
+            if cause_of(error, self.database.kind) == "connection":
+                raise
+            why = f"its rows were not grouped by their source offsets within {seconds} s"
+            return Unavailable("sink_logs", f"{why}: {reason(error, self.database)}")
+
+    def _with_record(self, count: TableCount, connection: Connection, since: datetime | None) -> TableCount:
+        """Adds what the table's record accounts for, where there is one."""
+        return count
+
+    def _retried(self, read: Callable[[], T]) -> T:
+        """What `read` returns, called again, within bounds, where that may help."""
+        tries = Tries(self.sink.retry)
+        while True:
+            try:
+                return read()
+            except ReconError:
+                raise
+            except Exception as error:
+                if not self.may_retry(error) or not tries.again():
+                    raise
 
     # -- errors ------------------------------------------------------------------------------------
 

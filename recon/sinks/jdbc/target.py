@@ -12,7 +12,7 @@ from typing_extensions import override
 from recon.errors import SinkError
 from recon.model import ReconStamp
 from recon.project.sinks import JdbcUpsertSink
-from recon.sinks.jdbc.dialects import column_type
+from recon.sinks.jdbc.dialects import TableName, column_type
 from recon.sinks.jdbc.rows import NESTED, instant
 from recon.sinks.jdbc.table import JdbcWriter
 from recon.spark.columns import quoted
@@ -21,6 +21,7 @@ from recon.spark.lazy import F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructField
+    from sqlalchemy.engine import Inspector
     from sqlalchemy.types import TypeEngine
 
 log = logging.getLogger("recon")
@@ -167,6 +168,8 @@ class UpsertTarget(Target):
 
     @override
     def _require_usable(self, columns: Mapping[str, Any], stamp: ReconStamp) -> None:
+        import sqlalchemy
+
         super()._require_usable(columns, stamp)
         writer, dialect = self._writer, self._writer.dialect
         for key in self.keys:
@@ -176,7 +179,7 @@ class UpsertTarget(Target):
                     f"it has no column {key}, which is one of the keys; it has {', '.join(columns)}",
                     "correct keys, whose names are the table's",
                 )
-        unique = list(self._unique_keys())
+        unique = list(unique_keys(sqlalchemy.inspect(writer.engine), self._table))
         if not any(set(names) == set(self.keys) for names in unique):
             name = dialect.quote(f"{self._table.name}_recon_key")
             raise writer.refused(
@@ -185,23 +188,6 @@ class UpsertTarget(Target):
                 f"add one: CREATE UNIQUE INDEX {name} ON {dialect.table(self._table)} ({dialect.quoted(self.keys)})",
             )
         self._other_keys = [other for other in unique if set(other) != set(self.keys)]
-
-    def _unique_keys(self) -> Iterator[Sequence[str]]:
-        """The columns of every unique key that holds for all rows."""
-        import sqlalchemy
-
-        inspector = sqlalchemy.inspect(self._writer.engine)
-        name, schema = self._table.name, self._table.schema
-        if primary := inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]:
-            yield primary
-        for index in inspector.get_indexes(name, schema=schema):
-            options = index.get("dialect_options", {})
-            partial = any(key.endswith(("_where", "_filter")) and value for key, value in options.items())
-            columns = index["column_names"]
-            if index["unique"] and not partial and None not in columns:
-                yield [column for column in columns if column is not None]
-        for constraint in inspector.get_unique_constraints(name, schema=schema):
-            yield constraint["column_names"]
 
     @override
     def _require_columns(self, names: Sequence[str], frame: DataFrame, stamp: ReconStamp) -> None:
@@ -225,3 +211,18 @@ class UpsertTarget(Target):
                     "update whichever row has either",
                     "drop that key, or make it a plain index",
                 )
+
+
+def unique_keys(inspector: Inspector, table: TableName) -> Iterator[Sequence[str]]:
+    """The columns of every unique key of a table that holds for all rows."""
+    name, schema = table.name, table.schema
+    if primary := inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]:
+        yield primary
+    for index in inspector.get_indexes(name, schema=schema):
+        options = index.get("dialect_options", {})
+        partial = any(key.endswith(("_where", "_filter")) and value for key, value in options.items())
+        columns = index["column_names"]
+        if index["unique"] and not partial and None not in columns:
+            yield [column for column in columns if column is not None]
+    for constraint in inspector.get_unique_constraints(name, schema=schema):
+        yield constraint["column_names"]

@@ -22,7 +22,7 @@ from recon.checks.evidence.source_rows import of_table, open_rows, rewriting, sp
 from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
 from recon.checks.evidence.source_rows.made import judge_made
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
-from recon.checks.evidence.source_rows.present import judge_present, judge_surplus
+from recon.checks.evidence.source_rows.present import judge_present, judge_repeated_rows, judge_surplus
 from recon.checks.evidence.source_rows.reasons import (
     added_by_others,
     attested,
@@ -130,7 +130,8 @@ class SourceRows(EvidenceCheck):
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
             micro-batch must be as many as the sink was given. Where another program added rows, the whole table is
-            searched for rows that they double; an offset of a topic that was created again has one row of each.
+            searched for rows that they double; an offset of a topic that was created again has one row of each. So is
+            a database table of which more rows than at the last audit share a source offset, as it counts them itself.
         OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
         MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table; or a commit
             that is not recon's rewrote rows of the quarantine table, a RESTORE undid recon's commits there, the table
@@ -346,6 +347,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     else:
         judge_aborted(counts, witnesses, findings, None)
     judge_surplus(counts, witnesses, findings)
+    judge_repeated_rows(witnesses, findings)
     judge_filtered(counts, witnesses, findings)
     rows_tell = sink is not None and sink.rows.of is None
     judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=rows_tell)

@@ -11,8 +11,18 @@ from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
+from recon.checks.evidence.table_counts import count_said, may_repeat, of_others, rows_repeated
 from recon.checks.evidence.table_history import others
-from recon.model import WITHOUT_NUMBER, Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
+from recon.model import (
+    WITHOUT_NUMBER,
+    Code,
+    DeltaCommit,
+    Finding,
+    ReconStamp,
+    RowGroup,
+    Witnesses,
+    parse_offsets,
+)
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
@@ -32,6 +42,27 @@ def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings) -> 
                 "makes rows: some are doubled",
                 head=head,
             )
+
+
+def judge_repeated_rows(witnesses: Witnesses, findings: Findings) -> None:
+    """Adds a finding for rows that share a source offset, as a database counts them, unless some were found one by one.
+
+    More of them than at the last audit.
+    """
+    code, _ = doubled(witnesses)
+    repeated, log = rows_repeated(witnesses), witnesses.of_sink(witnesses.sink_logs)
+    if not repeated or log is None or code in findings:
+        return
+    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    counted = proof is not None and proof.table is not None
+    since = f" since the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else ""
+    are = "is" if repeated == 1 else "are"
+    findings.add(
+        code,
+        f"{log.location} has {count_said(witnesses)}: {plural(repeated, 'row')} {are} doubled{since}; where the "
+        "transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}",
+        rows=repeated,
+    )
 
 
 def judge_present(sink: SinkRows) -> None:
@@ -74,7 +105,10 @@ def _judge_duplicates(sink: SinkRows) -> None:
 def _judge_repeated(sink: SinkRows) -> None:
     """Rows that others added of records which the sink has already; of other periods' records as well."""
     log = sink.witnesses.of_sink(sink.witnesses.delta)
-    if log is None or not sink.rows.repeated:
+    if log is None:
+        _judge_repeated_in_record(sink)
+        return
+    if not sink.rows.repeated:
         return
     by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
     repeats = _makes_rows(sink)
@@ -88,7 +122,44 @@ def _judge_repeated(sink: SinkRows) -> None:
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
                 sink.findings.add(doubled(sink.witnesses)[0], f"{what}: remove its rows", key=key, span=span)
-    _judge_other_pipelines(sink, others(log, sink.ledger))
+    _judge_other_pipelines(sink, (commit.stamp for commit in others(log, sink.ledger) if commit.stamp is not None))
+
+
+def _judge_repeated_in_record(sink: SinkRows) -> None:
+    """Offsets with several rows in a sink without versions, but for those that were reported by micro-batch."""
+    theirs = of_others(sink.witnesses)
+    read = _read_by(commit.stamp for commit in theirs)
+    mine = {(key.topic, key.partition) for key in sink.counts.covered.incarnations}
+    code, _ = doubled(sink.witnesses)
+    repeats = may_repeat(sink.witnesses)
+    for group in sink.rows.repeated:
+        where, each = (group.topic, group.partition), group.rows // group.present.size
+        if where not in mine:
+            continue
+        key = Key(0, *where)
+        told = Spans.of(f.span for f in sink.findings.items if f.code is code and f.span and _is_at(f, where))
+        for span, topics in _with_topics(sink, group):
+            if repeats or 1 < topics >= each:
+                for both in Spans.of([span]).intersect(read.get(where, Spans())):
+                    unknown = (
+                        f"{key}: {offsets(*both)} have {each:,} rows each, and another pipeline read them, too; "
+                        "whether they are doubled is not known, since the query may write several rows of one offset"
+                    )
+                    sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=both)
+                continue
+            left = Spans.of([span]).minus(told)
+            stretches = sink.counts.judged.get(where)
+            judged = left.intersect(stretches.ranges) if stretches is not None else Spans()
+            what = f"have {each:,} rows each: remove all but one"
+            if stretches is not None:
+                sink.report(code, stretches.pieces(judged), what, records=each == 2)
+            for one in left.minus(judged):
+                sink.findings.add(code, f"{key}: {offsets(*one)} {what}", key=key, span=one, rows=one.size * (each - 1))
+    _judge_other_pipelines(sink, (commit.stamp for commit in theirs))
+
+
+def _is_at(finding: Finding, where: TopicPartition) -> bool:
+    return (finding.topic, finding.partition) == where
 
 
 def _with_topics(sink: SinkRows, group: RowGroup) -> Iterator[tuple[Span, int]]:
@@ -124,21 +195,18 @@ def _makes_rows(sink: SinkRows) -> bool:
     )
 
 
-def _judge_other_pipelines(sink: SinkRows, commits: Iterable[DeltaCommit]) -> None:
+def _judge_other_pipelines(sink: SinkRows, stamps: Iterable[ReconStamp]) -> None:
     """Offsets with several rows that another pipeline of recon's read as well."""
     repeated: dict[TopicPartition, Spans] = {}
     for group in sink.rows.repeated:
         where = (group.topic, group.partition)
         repeated[where] = repeated.get(where, Spans()).union(group.present)
-    read: dict[tuple[str, str], dict[TopicPartition, list[Span]]] = {}
-    for commit in commits:
-        if commit.stamp is not None:
-            of_pipeline = read.setdefault((commit.stamp.pipeline, commit.stamp.sink), {})
-            for s in parse_offsets(commit.stamp.offsets_text):
-                of_pipeline.setdefault((s.topic, s.partition), []).append(s.span)
-    for (pipeline, name), ranges in sorted(read.items()):
-        for where, spans in sorted(ranges.items()):
-            for span in Spans.of(s for s in spans if s.size > 0).intersect(repeated.get(where, Spans())):
+    by_sink: dict[tuple[str, str], list[ReconStamp]] = {}
+    for stamp in stamps:
+        by_sink.setdefault((stamp.pipeline, stamp.sink), []).append(stamp)
+    for (pipeline, name), theirs in sorted(by_sink.items()):
+        for where, spans in sorted(_read_by(theirs).items()):
+            for span in spans.intersect(repeated.get(where, Spans())):
                 key = Key(0, *where)
                 sink.findings.add(
                     Code.OVERLAP,
@@ -147,6 +215,14 @@ def _judge_other_pipelines(sink: SinkRows, commits: Iterable[DeltaCommit]) -> No
                     key=key,
                     span=span,
                 )
+
+
+def _read_by(stamps: Iterable[ReconStamp]) -> dict[TopicPartition, Spans]:
+    """The offsets that writes with these stamps read."""
+    read: dict[TopicPartition, list[Span]] = {}
+    for s in (span for stamp in stamps for span in parse_offsets(stamp.offsets_text)):
+        read.setdefault((s.topic, s.partition), []).append(s.span)
+    return {where: Spans.of(s for s in spans if s.size > 0) for where, spans in read.items()}
 
 
 def _made_by(commit: DeltaCommit) -> str:
@@ -196,6 +272,8 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         unknown = "share their offsets with other rows, which the query may have written before recon observed it"
         sink.report(Code.INCONCLUSIVE, pieces[:1], unknown)
         return
+    if not _counted_as_made(sink, pieces) and _is_told_by_offset(sink, where, mine, surplus):
+        return
     key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     declare = ""
     if _counted_as_made(sink, pieces):
@@ -209,6 +287,14 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         span=span,
         rows=surplus,
     )
+
+
+def _is_told_by_offset(sink: SinkRows, where: TopicPartition, mine: Spans, surplus: int) -> bool:
+    """Whether the search of the whole sink found which of these offsets have the rows too many."""
+    if sink.witnesses.of_sink(sink.witnesses.delta) is not None:
+        return False
+    found = ((g.rows // g.present.size - 1, g) for g in sink.rows.repeated if (g.topic, g.partition) == where)
+    return sum(more * g.present.intersect(mine).size for more, g in found) == surplus
 
 
 def _wrote_before(sink: SinkRows) -> bool:

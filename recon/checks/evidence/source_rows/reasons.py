@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.lost_writes import lost_of
-from recon.checks.evidence.own_writes import committed_again, rows_changed
+from recon.checks.evidence.own_writes import committed_again
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
+from recon.checks.evidence.table_counts import doubled_by_others, rows_removed
 from recon.checks.evidence.table_history import (
     changes_rows,
     first_version,
@@ -106,9 +107,9 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     removals = [head for head in ledger.heads[ledger.anchors :] if head.is_removal]
     if removals:
         yield f"{some(named(head) for head in removals)} changed rows of the sink"
-    changed = rows_changed(witnesses)
-    if changed < 0:
-        yield f"the sink has {plural(-changed, 'row')} fewer than were written"
+    removed = rows_removed(witnesses)
+    if removed:
+        yield f"the sink has {plural(removed, 'row')} fewer than were written"
     lost = lost_of(witnesses.of_sink(witnesses.sink_logs), ledger)
     if lost:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
@@ -131,9 +132,8 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 
 def added_by_others(counts: Account, witnesses: Witnesses) -> str:
     """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
-    changed = rows_changed(witnesses)
-    if changed > 0:
-        return f"another program added {plural(changed, 'row')} to the sink"
+    if why := doubled_by_others(witnesses):
+        return why
     log = witnesses.of_sink(witnesses.delta)
     adding = [c.version for c in others(log, counts.covered.slice) if c.rows_added != 0] if log is not None else []
     return f"another program added rows in version {some(adding)} of the sink" if adding else ""

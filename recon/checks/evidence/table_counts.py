@@ -1,0 +1,263 @@
+"""The rows of a sink that is no Delta table, as it counts them itself, against those that its record accounts for.
+
+Two figures of each audit are compared with those of the audit before. How many rows there are besides those that
+recon's writes brought: fewer were removed, more were added by others. And, of a database table, how many rows have the
+source offset of another row: one that is removed while another is doubled leaves the first figure as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from recon.checks.evidence.coverage import coverage
+from recon.checks.evidence.stateful_operators import operators_of
+from recon.model import EntryHead, LedgerSlice, SinkCommit, TableCount, Unavailable, Witnesses
+from recon.model.proof import SinkProof, TableJudged
+from recon.model.wire.stamp import reads_any_of
+from recon.text import plural
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What a count says: rows besides those of all writers, rows besides this sink's own, and rows that are repeated.
+
+    The two last ones are of the topics that the sink reads. None where the count does not say.
+    """
+
+    all: int | None
+    own: int | None
+    repeated: int | None
+
+
+def rows_changed(witnesses: Witnesses) -> int:
+    """How many rows others added to a sink that is no Delta table, negative for those removed, since the last audit.
+
+    From the first audit on, for one that has none before it; 0 where the sink cannot tell. Rows of other topics, which
+    another pipeline of recon's writes into the same table, are not counted as long as it writes none of ours.
+    """
+    log, proof = witnesses.of_sink(witnesses.sink_logs), _proof(witnesses)
+    figures = _figures(witnesses)
+    now: int | Unavailable | None
+    if figures is None:
+        now = log.other_rows if log is not None else None
+    elif _is_apart(witnesses):
+        before = proof.table if proof is not None else None
+        return 0 if figures.own is None else figures.own - ((before.own if before is not None else None) or 0)
+    else:
+        now = figures.all
+    if not isinstance(now, int):
+        return 0
+    return now - ((proof.other_rows if proof is not None else None) or 0)
+
+
+def rows_repeated(witnesses: Witnesses) -> int:
+    """How many more rows than at the last audit have the source offset of another row, as they should not.
+
+    0 where they are not counted, or where the query lawfully writes several rows with one offset.
+    """
+    return max(_repeated_since(witnesses) or 0, 0)
+
+
+def rows_removed(witnesses: Witnesses) -> int:
+    """How many rows somebody removed at least since the last audit; doubled ones that were removed are not among them.
+
+    Where rows were doubled besides, and recon's own writes doubled none, as many more are gone as others added fewer.
+    """
+    changed, repeated = rows_changed(witnesses), _repeated_since(witnesses)
+    if repeated is None or any(one.stamp.epoch < 0 for one in of_others(witnesses)):
+        return max(-changed, 0)
+    if repeated > 0 and _counts_others_alone(witnesses):
+        return max(repeated - changed, 0)
+    return max(-changed + min(repeated, 0), 0)
+
+
+def why_unknown_rows(witnesses: Witnesses) -> str:
+    """Why it is not known whether somebody removed or doubled rows of the sink; "" where it is, or no sink tells."""
+    log = witnesses.of_sink(witnesses.sink_logs)
+    if log is None:
+        return ""
+    unknown = next((one for one in (log.table, log.other_rows) if isinstance(one, Unavailable)), None)
+    if unknown is not None:
+        return unknown.reason
+    count, figures = _count(witnesses), _figures(witnesses)
+    if count is None or figures is None:
+        return ""
+    if log.recorded and figures.all is None and not _is_apart(witnesses):
+        return (
+            f"{_writers(of_others(witnesses))} writes records of the same topics into it, and the table has a unique "
+            "key, by which rows may replace each other"
+        )
+    if isinstance(count.repeated, Unavailable) and any(topic is not None for topic in count.rows):
+        return "" if may_repeat(witnesses) else count.repeated.reason
+    return ""
+
+
+def nothing_repeated(witnesses: Witnesses) -> bool:
+    """Whether no two rows of the sink have one source offset, as of the audit's count: none are doubled."""
+    count, topics = _count(witnesses), _topics(witnesses)
+    if count is None or isinstance(count.repeated, Unavailable) or count.rows.get(None) or not topics:
+        return False
+    return not any(count.repeated.get(topic) for topic in topics)
+
+
+def of_others(witnesses: Witnesses) -> Sequence[SinkCommit]:
+    """The writes of other pipelines of recon's into the sink that read a topic of ours, as its record has them."""
+    log, topics = witnesses.of_sink(witnesses.sink_logs), _topics(witnesses)
+    if log is None:
+        return ()
+    count = _count(witnesses)
+    theirs = [commit for commit in log.commits if not commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
+    theirs += count.others if count is not None else ()
+    return [commit for commit in theirs if reads_any_of(commit.stamp.offsets_text, topics)]
+
+
+def doubled_by_others(witnesses: Witnesses) -> str:
+    """What may have doubled rows of a sink that is no Delta table, in a sentence; "" for nothing."""
+    repeated, added = rows_repeated(witnesses), rows_changed(witnesses)
+    if repeated:
+        return f"the sink has {count_said(witnesses)}"
+    if added > 0:
+        return f"another program added {plural(added, 'row')} to the sink"
+    theirs = of_others(witnesses)
+    if theirs and _repeated_since(witnesses) is None:
+        return f"{_writers(theirs)} writes records of the same topics into the sink"
+    return ""
+
+
+def may_be_doubled(witnesses: Witnesses) -> bool:
+    """Whether the whole sink is to be searched for doubled rows."""
+    return bool(doubled_by_others(witnesses))
+
+
+def count_said(witnesses: Witnesses) -> str:
+    """The rows of the topics that the sink reads, and their different source offsets, in a clause."""
+    count = _count(witnesses)
+    if count is None or isinstance(count.repeated, Unavailable):
+        return ""
+    topics = _topics(witnesses)
+    rows = sum(count.rows.get(topic, 0) for topic in topics)
+    offsets = rows - sum(count.repeated.get(topic, 0) for topic in topics)
+    return f"{plural(rows, 'row')} of {plural(offsets, 'different source offset')}"
+
+
+def other_rows(witnesses: Witnesses) -> int | None:
+    """How many rows of others the sink has; what was known before where this audit could not count them."""
+    log, proof, figures = witnesses.of_sink(witnesses.sink_logs), _proof(witnesses), _figures(witnesses)
+    now = figures.all if figures is not None else log.other_rows if log is not None else None
+    return now if isinstance(now, int) else proof.other_rows if proof is not None else None
+
+
+def table_judged(witnesses: Witnesses) -> TableJudged | None:
+    """What an audit remembers of a table besides; what was known before where this one could not count."""
+    proof, figures = _proof(witnesses), _figures(witnesses)
+    before = proof.table if proof is not None else None
+    if figures is None:
+        return before
+    known = before or TableJudged()
+    return TableJudged(
+        own=known.own if figures.own is None else figures.own,
+        repeated=known.repeated if figures.repeated is None else figures.repeated,
+    )
+
+
+def may_repeat(witnesses: Witnesses) -> bool:
+    """Whether the query lawfully writes several rows with one source offset, as far as is known.
+
+    Its transform makes several of one record, or a join does; two sources read one topic; or a topic was created again.
+    """
+    ledger = witnesses.of_sink(witnesses.ledgers)
+    if ledger is None or witnesses.declared.explodes:
+        return True
+    operators = operators_of(witnesses)
+    if any(operators.makes_rows(head) or operators.keeps_state(head) or _makes_rows(head) for head in ledger.heads):
+        return True
+    read: dict[str, set[tuple[int, str | None]]] = {}
+    proof = _proof(witnesses)
+    covered = [(one.source, one.topic, one.topic_id) for one in (proof.coverage if proof is not None else ())]
+    for source, topic, topic_id in (*ledger.ranges.topics, *covered):
+        read.setdefault(topic, set()).add((source, topic_id))
+    return any(
+        len({source for source, _ in places}) > 1 or len({named for _, named in places} - {None}) > 1
+        for places in read.values()
+    )
+
+
+def _makes_rows(head: EntryHead) -> bool:
+    return head.rows_read is not None and (head.rows_written or 0) > head.rows_read
+
+
+def _proof(witnesses: Witnesses) -> SinkProof | None:
+    return witnesses.proofs.of_sink.get(witnesses.sink or "")
+
+
+def _count(witnesses: Witnesses) -> TableCount | None:
+    log = witnesses.of_sink(witnesses.sink_logs)
+    return log.table if log is not None and isinstance(log.table, TableCount) else None
+
+
+def _topics(witnesses: Witnesses) -> Collection[str]:
+    """The topics that the sink reads, by the ledger's entries and what was proved of earlier ones."""
+    ledger, proof = witnesses.of_sink(witnesses.ledgers), _proof(witnesses)
+    topics = {name for _, name, _ in ledger.ranges.topics} if ledger is not None else set()
+    return topics | {one.topic for one in (proof.coverage if proof is not None else ())}
+
+
+def _figures(witnesses: Witnesses) -> _Figures | None:
+    count, topics = _count(witnesses), _topics(witnesses)
+    if count is None:
+        return None
+    repeated = None
+    if not isinstance(count.repeated, Unavailable):
+        repeated = sum(count.repeated.get(topic, 0) for topic in topics) + count.removed
+    if count.written is None:
+        return _Figures(None, None, repeated)
+    me = (witnesses.pipeline, witnesses.sink or "")
+    own = sum(rows for topic, rows in count.rows.items() if topic is None or topic in topics)
+    known = not count.has_unique_key or count.written.keys() <= {me}
+    whole = sum(count.rows.values()) - sum(count.written.values()) if known else None
+    return _Figures(whole, own - count.written.get(me, 0), repeated)
+
+
+def _is_apart(witnesses: Witnesses) -> bool:
+    """Whether other pipelines of recon's write the table, and none of them a topic of ours."""
+    count = _count(witnesses)
+    others = set(count.written or ()) - {(witnesses.pipeline, witnesses.sink or "")} if count is not None else set()
+    return bool(others) and not of_others(witnesses)
+
+
+def _repeated_since(witnesses: Witnesses) -> int | None:
+    """By how much the number of repeated rows grew since the last audit; None where it says nothing."""
+    figures, proof = _figures(witnesses), _proof(witnesses)
+    if figures is None or figures.repeated is None or may_repeat(witnesses):
+        return None
+    before = proof.table.repeated if proof is not None and proof.table is not None else None
+    return figures.repeated - (before or 0)
+
+
+def _counts_others_alone(witnesses: Witnesses) -> bool:
+    """Whether recon's own writes doubled no row since the last audit, so that what is repeated is others' doing."""
+    ledger = witnesses.of_sink(witnesses.ledgers)
+    if ledger is None or of_others(witnesses) or _figures(witnesses) is None:
+        return False
+    log = witnesses.of_sink(witnesses.sink_logs)
+    if log is None or not log.recorded:
+        return False
+    return _reads_once(ledger) and all(_wrote_each(head) for head in ledger.heads[ledger.anchors :])
+
+
+def _reads_once(ledger: LedgerSlice) -> bool:
+    incarnations = (one for several in coverage(ledger).incarnations.values() for one in several)
+    return not any(one.walked.overlaps for one in incarnations)
+
+
+def _wrote_each(head: EntryHead) -> bool:
+    """Whether a micro-batch wrote a row for each record, by counts and fingerprints: it made none of two."""
+    if not head.is_micro_batch or head.rows_read is None or head.rows_written != head.rows_read:
+        return False
+    return head.fingerprint_given is not None and head.fingerprint_given == head.fingerprint_read
+
+
+def _writers(commits: Sequence[SinkCommit]) -> str:
+    names = sorted({(one.stamp.pipeline, one.stamp.sink) for one in commits})
+    return ", ".join(f"pipeline {pipeline}, sink {sink}" for pipeline, sink in names)
