@@ -151,7 +151,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
     logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
     delta = attempt("delta", lambda: _with_stamps(logs, known(slices) or {}, sources, plans, now))
-    sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin, goes_on))
+    sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin, proofs))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
     #    step 3, or they are those of an earlier period. What has no entry now either is a finding.
@@ -608,18 +608,19 @@ class _Reader:
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
         return self.sources.history(sink, first, files=files)
 
-    def sink_logs(self, slices: Slices, begin: datetime | None, goes_on: Proofs) -> Mapping[str, SinkLog]:
+    def sink_logs(self, slices: Slices, begin: datetime | None, proofs: Proofs) -> Mapping[str, SinkLog]:
         """What sinks that keep no history have recorded of the slices' entries, and in the day before these."""
-        return {s.name: self._sink_log(s, slices.get(s.name), begin, goes_on) for s in self._sinks if not s.has_history}
+        return {s.name: self._sink_log(s, slices.get(s.name), begin, proofs) for s in self._sinks if not s.has_history}
 
-    def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None, goes_on: Proofs) -> SinkLog:
+    def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None, proofs: Proofs) -> SinkLog:
         heads = [] if of_sink is None else of_sink.heads[of_sink.anchors :]
         # Such an entry carries the time of the restart, and may stand for a write of long ago.
         restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
-        since = (
-            None if restored or begin is None else self._recorded_since(heads, begin, goes_on.of_sink.get(sink.name))
-        )
-        return replace(self.sources.sink_log(sink, since), since=since)
+        state = proofs.of_sink.get(sink.name)
+        since = None if restored or begin is None else self._recorded_since(heads, begin, state)
+        topics = {covered.topic for covered in (state.coverage if state is not None else ())}
+        topics |= {name for _, name, _ in of_sink.ranges.topics} if of_sink is not None else set()
+        return replace(self.sources.sink_log(sink, since, topics), since=since)
 
     def _recorded_since(self, heads: Sequence[EntryHead], begin: datetime, state: SinkProof | None) -> datetime:
         """The earliest time at which the sink may have recorded what these entries say.

@@ -117,13 +117,16 @@ class Sources:
             return Unavailable("commit_rows", "recon.yml names no source_columns")
         return commit_rows.together(self._table(sink), versions, names)
 
-    def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
-        """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
+    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str]) -> SinkLog:
+        """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since.
+
+        `topics` are those that the sink reads.
+        """
         writer = open_sink(self.project, self.pipeline.name, sink)
         log = self._record(sink, writer, since)
         if not log.exists:
             return log
-        log = replace(log, table=self._looked_at(sink, partial(writer.count, since), "rows"))
+        log = replace(log, table=self._looked_at(sink, partial(writer.count, topics, since), "rows"))
         if not log.recorded:
             return log
         return replace(

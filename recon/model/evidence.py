@@ -324,7 +324,8 @@ class TableCount:
     Attributes:
         rows: how many rows there are by the topic that their source columns name; None for rows that lack one of the
             three, and for all where the table has no such columns.
-        repeated: by topic, how many rows have the topic, partition and offset of another row: all but one of each
+        topics: the topics that the judged sink reads.
+        repeated: how many rows of these topics have the topic, partition and offset of another row: all but one of each
             offset. Or why they were not counted.
         written: by pipeline and sink, the rows that the record says were brought into the table, less doubled ones that
             repairs removed; None where the table has no record.
@@ -335,7 +336,8 @@ class TableCount:
     """
 
     rows: Mapping[str | None, int]
-    repeated: Mapping[str, int] | Unavailable
+    topics: frozenset[str]
+    repeated: int | Unavailable
     written: Mapping[tuple[str, str], int] | None = None
     removed: int = 0
     has_unique_key: bool = False

@@ -206,8 +206,8 @@ class QuarantineJudged:
 class TableJudged:
     """The rows of a database table as an audit counted them.
 
-    `own` is how many rows of the topics that the sink reads, and of none, it had besides those that the record of
-    this sink accounts for. `repeated` is how many rows of these topics had the source offset of another row, with those
+    `own` is how many rows of the topics that the sink reads it had besides those that the record of this sink accounts
+    for. `repeated` is how many rows of these topics had the source offset of another row, with those
     that repairs removed since. None where an audit could not say.
     """
 

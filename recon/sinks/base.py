@@ -188,12 +188,13 @@ class BatchSink(ABC):
         """
         return None
 
-    def count(self, since: datetime | None = None) -> TableCount | None:
+    def count(self, topics: Collection[str], since: datetime | None = None) -> TableCount | None:
         """The rows of a database table that is appended to, by topic, and what its record accounts for.
 
         None for a sink that is none, or that cannot count them cheaply as of one moment.
 
         Args:
+            topics: those that the sink reads.
             since: the instant from which on the writes of other pipelines and sinks are wanted; None for all.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ class Lake(WorldSources):
         return [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
 
     @override
-    def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
+    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str]) -> SinkLog:
         return manifests.log(Storage(str(self.folder / "orders")), since)
 
     def answer(self, ledger: Ledger | None = None) -> Answer:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.errors import SinkError
-from recon.model import ReconStamp
+from recon.errors import EvidenceError, SinkError
+from recon.model import ReconStamp, TableCount, Unavailable
 from recon.project import load
 from recon.sinks import BatchSink, open_sink
 from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
@@ -405,6 +407,76 @@ def test_append_with_and_without_a_guard(desk: Desk) -> None:
     assert desk.rows("count(*)") == [(12,)] and len(desk.entries()) == 1
     with raises(SinkError):
         plain.write(batch.withColumn("nothing", F.lit(1)), desk.stamp(2))
+
+
+def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, table = "_source_topic, _source_partition, _source_offset", desk.table
+    types = [of.removesuffix(" primary key") for of in TYPES[desk.kind]]
+    names = ("id", "status", "amount", "at", "_source_topic", "_source_partition", "_source_offset")
+    desk.create(", ".join(f"{name} {of}" for name, of in zip(names, types, strict=True)) + ", _batch_id bigint")
+    sink, other = desk.sink("jdbc_append"), desk.sink("jdbc_append")
+    other.pipeline = "p2"
+    sink.write(desk.frame(FIRST, 0), desk.stamp(0))
+    me, them = ("p", f"s_{table}"), ("p2", f"s_{table}")
+    written, topics = len(FIRST), frozenset(["orders", "payments"])
+    assert sink.count(["Orders", "orders"]).repeated == 0
+    assert sink.count(topics) == TableCount(rows={"orders": written}, topics=topics, repeated=0, written={me: written})
+
+    # Topics that differ in case are two, and rows without a source are counted apart.
+    desk.server.sql(
+        f"INSERT INTO {table} ({columns}) VALUES ('Orders', 0, 0), ('orders', 0, 0), ('orders', 0, 0), "
+        "('Orders', 0, 0), ('orders', NULL, 0), (NULL, 0, 0)"
+    )
+    counted = sink.count(topics)
+    assert counted.rows == {"orders": written + 2, "Orders": 2, None: 2}
+    assert counted.repeated == 2 and counted.others == () and not counted.has_unique_key
+
+    # Another pipeline's writes: those since an instant, or all where rows are repeated.
+    other.write(desk.frame(FIRST, 0, 50), replace(desk.stamp(0, 50, 60), pipeline="p2"))
+    later = datetime.now(UTC) + timedelta(days=1)
+    counted = sink.count(topics, later)
+    assert counted.written == {me: written, them: written}
+    assert [commit.stamp.pipeline for commit in counted.others] == ["p2"]
+    desk.server.sql(f"DELETE FROM {table} WHERE _batch_id IS NULL")
+    assert sink.count(topics, later).others == () and sink.count(topics, later).repeated == 0
+    assert [commit.rows for commit in sink.count(topics).others] == [written]
+    desk.server.sql(f"CREATE UNIQUE INDEX {table}_key ON {table} (id, _source_offset)")
+    assert sink.count(topics).has_unique_key and other.count(topics).has_unique_key
+
+    # A table of that name in another schema may be meant where recon_ledger is elsewhere.
+    elsewhere = desk.sink("jdbc_append", work_schema="recon" if desk.kind == "mariadb" else "public")
+    assert set(elsewhere.count(topics).written) == {me}
+
+    # One that takes too long is given up, and how many rows there are is known all the same.
+    slow = {
+        "postgres": "SELECT count(pg_sleep(9))",
+        "mariadb": "SELECT SUM(SLEEP(3)) FROM recon_ledger",
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr("recon.sinks.jdbc.table._COUNTED_WITHIN_S", 1)
+        patched.setattr(type(sink.dialect), "count_repeated", lambda *_: slow[desk.kind])
+        began = time.monotonic()
+        counted = sink.count(topics)
+    assert isinstance(counted.repeated, Unavailable) and "within 1 s" in counted.repeated.reason
+    assert counted.rows == {"orders": 2 * written} and counted.written == {me: written, them: written}
+    assert time.monotonic() - began < 6
+    desk.server.sql(f"DROP TABLE {table}")
+    with pytest.raises(EvidenceError, match=r"cannot be counted: .*(does not exist|doesn't exist)"):
+        desk.sink("jdbc_append", retry={"attempts": 1, "pause": 0.1, "within": 1}).count(topics)
+
+
+def test_rows_without_a_source_and_rows_that_are_merged(desk: Desk) -> None:
+    desk.create("id bigint, status text, amount decimal(10,2), _batch_id bigint")
+    batch = desk.frame(FIRST, 0).select("id", "status", "amount", "_batch_id")
+    sink = desk.sink("jdbc_append")
+    sink.write(batch, desk.stamp(0))
+    topics = ["orders"]
+    counted = sink.count(topics)
+    assert counted.rows == {None: len(FIRST)} and counted.written == {("p", f"s_{desk.table}"): len(FIRST)}
+    assert isinstance(counted.repeated, Unavailable) and "it has no columns _source_topic" in counted.repeated.reason
+    plain = desk.sink("jdbc_append", guard=False).count(topics)
+    assert plain.rows == {None: len(FIRST)} and plain.written is None
+    assert desk.sink().count(topics) is None
 
 
 @pytest.mark.parametrize("stage_with", ["jdbc", "copy"])

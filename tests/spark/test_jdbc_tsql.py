@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
 
 COLUMNS = ("id", "name", "at", "_batch_id", "_source_offset")
@@ -102,3 +103,21 @@ def test_append_and_drop(h2: H2) -> None:
     h2.sql(DIALECT.drop(WHAT.stage))
     h2.sql(DIALECT.drop(WHAT.stage))
     assert h2.rows("SELECT COUNT(*) FROM [orders]") == [(5,)]
+
+
+def test_rows_and_repeated_offsets(h2: H2) -> None:
+    """Without the collation, which H2 does not know."""
+    columns = "[_source_topic] NVARCHAR(249), [_source_partition] INT, [_source_offset] BIGINT"
+    h2.sql(f"CREATE TABLE [lines] ({columns})")
+    h2.sql(
+        "INSERT INTO [lines] VALUES ('t', 0, 1), ('t', 0, 1), ('t', 0, 2), ('u', 0, 1), (NULL, 0, 1), ('t', 0, NULL)"
+    )
+
+    def counted(query: str) -> dict[str | None, int]:
+        return {topic: int(n) for topic, n in h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))}
+
+    lines = TableName("lines")
+    assert counted(DIALECT.count_rows(lines, SOURCE_COLUMNS)) == {"t": 3, "u": 1, None: 2}
+    assert counted(DIALECT.count_rows(lines, [])) == {None: 6}
+    query = DIALECT.count_repeated(lines, SOURCE_COLUMNS, ["t", "u"])
+    assert h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))[0][0] == 1

@@ -259,7 +259,7 @@ class _Audit:
         return (finding.epoch, finding.batch_id) in self._judged_batches
 
     def _answers_whole(self, finding: Finding) -> bool:
-        if finding.code in (Code.DUPLICATE, Code.REPEATED) and nothing_repeated(self.witnesses):
+        if finding.code is Code.DUPLICATE and nothing_repeated(self.witnesses):
             return True
         # What changed a table or the ledger may have left both logs since: not finding it again proves nothing.
         whole = self._ledger is not None and self._ledger.complete

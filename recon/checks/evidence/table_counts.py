@@ -85,8 +85,8 @@ def why_unknown_rows(witnesses: Witnesses) -> str:
         return ""
     if log.recorded and figures.all is None and not _is_apart(witnesses):
         return (
-            f"{_writers(of_others(witnesses))} writes records of the same topics into it, and the table has a unique "
-            "key, by which rows may replace each other"
+            f"{_named(_other_writers(witnesses))} writes into it, too, and the table has a unique key, by which rows "
+            "may replace each other"
         )
     if isinstance(count.repeated, Unavailable) and any(topic is not None for topic in count.rows):
         return "" if may_repeat(witnesses) else count.repeated.reason
@@ -95,21 +95,18 @@ def why_unknown_rows(witnesses: Witnesses) -> str:
 
 def nothing_repeated(witnesses: Witnesses) -> bool:
     """Whether no two rows of the sink have one source offset, as of the audit's count: none are doubled."""
-    count, topics = _count(witnesses), _topics(witnesses)
-    if count is None or isinstance(count.repeated, Unavailable) or count.rows.get(None) or not topics:
-        return False
-    return not any(count.repeated.get(topic) for topic in topics)
+    count = _count(witnesses)
+    return count is not None and count.repeated == 0 and not count.rows.get(None)
 
 
 def of_others(witnesses: Witnesses) -> Sequence[SinkCommit]:
     """The writes of other pipelines of recon's into the sink that read a topic of ours, as its record has them."""
-    log, topics = witnesses.of_sink(witnesses.sink_logs), _topics(witnesses)
+    log, count = witnesses.of_sink(witnesses.sink_logs), _count(witnesses)
     if log is None:
         return ()
-    count = _count(witnesses)
     theirs = [commit for commit in log.commits if not commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
     theirs += count.others if count is not None else ()
-    return [commit for commit in theirs if reads_any_of(commit.stamp.offsets_text, topics)]
+    return [commit for commit in theirs if reads_any_of(commit.stamp.offsets_text, _topics(witnesses))]
 
 
 def doubled_by_others(witnesses: Witnesses) -> str:
@@ -121,7 +118,8 @@ def doubled_by_others(witnesses: Witnesses) -> str:
         return f"another program added {plural(added, 'row')} to the sink"
     theirs = of_others(witnesses)
     if theirs and _repeated_since(witnesses) is None:
-        return f"{_writers(theirs)} writes records of the same topics into the sink"
+        names = {(one.stamp.pipeline, one.stamp.sink) for one in theirs}
+        return f"{_named(names)} writes records of the same topics into the sink"
     return ""
 
 
@@ -135,10 +133,8 @@ def count_said(witnesses: Witnesses) -> str:
     count = _count(witnesses)
     if count is None or isinstance(count.repeated, Unavailable):
         return ""
-    topics = _topics(witnesses)
-    rows = sum(count.rows.get(topic, 0) for topic in topics)
-    offsets = rows - sum(count.repeated.get(topic, 0) for topic in topics)
-    return f"{plural(rows, 'row')} of {plural(offsets, 'different source offset')}"
+    rows = sum(count.rows.get(topic, 0) for topic in count.topics)
+    return f"{plural(rows, 'row')} of {plural(rows - count.repeated, 'different source offset')}"
 
 
 def other_rows(witnesses: Witnesses) -> int | None:
@@ -204,26 +200,35 @@ def _topics(witnesses: Witnesses) -> Collection[str]:
 
 
 def _figures(witnesses: Witnesses) -> _Figures | None:
-    count, topics = _count(witnesses), _topics(witnesses)
+    count = _count(witnesses)
     if count is None:
         return None
-    repeated = None
-    if not isinstance(count.repeated, Unavailable):
-        repeated = sum(count.repeated.get(topic, 0) for topic in topics) + count.removed
+    repeated = None if isinstance(count.repeated, Unavailable) else count.repeated + count.removed
     if count.written is None:
         return _Figures(None, None, repeated)
-    me = (witnesses.pipeline, witnesses.sink or "")
-    own = sum(rows for topic, rows in count.rows.items() if topic is None or topic in topics)
-    known = not count.has_unique_key or count.written.keys() <= {me}
+    own = sum(rows for topic, rows in count.rows.items() if topic in count.topics)
+    known = not (count.has_unique_key and _other_writers(witnesses))
     whole = sum(count.rows.values()) - sum(count.written.values()) if known else None
-    return _Figures(whole, own - count.written.get(me, 0), repeated)
+    return _Figures(whole, own - count.written.get(_me(witnesses), 0), repeated)
 
 
 def _is_apart(witnesses: Witnesses) -> bool:
-    """Whether other pipelines of recon's write the table, and none of them a topic of ours."""
+    """Whether other pipelines of recon's write the table, none of them a topic of ours, and every row names its topic.
+
+    Then the rows of our topics are ours.
+    """
     count = _count(witnesses)
-    others = set(count.written or ()) - {(witnesses.pipeline, witnesses.sink or "")} if count is not None else set()
-    return bool(others) and not of_others(witnesses)
+    named = count is not None and not count.rows.get(None)
+    return named and bool(_other_writers(witnesses)) and not of_others(witnesses)
+
+
+def _other_writers(witnesses: Witnesses) -> Collection[tuple[str, str]]:
+    count = _count(witnesses)
+    return set(count.written or ()) - {_me(witnesses)} if count is not None else set()
+
+
+def _me(witnesses: Witnesses) -> tuple[str, str]:
+    return witnesses.pipeline, witnesses.sink or ""
 
 
 def _repeated_since(witnesses: Witnesses) -> int | None:
@@ -258,6 +263,5 @@ def _wrote_each(head: EntryHead) -> bool:
     return head.fingerprint_given is not None and head.fingerprint_given == head.fingerprint_read
 
 
-def _writers(commits: Sequence[SinkCommit]) -> str:
-    names = sorted({(one.stamp.pipeline, one.stamp.sink) for one in commits})
-    return ", ".join(f"pipeline {pipeline}, sink {sink}" for pipeline, sink in names)
+def _named(writers: Collection[tuple[str, str]]) -> str:
+    return " and ".join(f"pipeline {pipeline}, sink {sink}" for pipeline, sink in sorted(writers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -176,18 +176,30 @@ class Dialect(ABC):
         of_row = f"SELECT CASE WHEN {missing} THEN NULL ELSE {self.exact(topic)} END AS topic FROM {self.table(target)}"
         return f"SELECT topic, COUNT(*) FROM ({of_row}) AS recon_rows GROUP BY topic"
 
-    def count_repeated(self, target: TableName, source: Sequence[str]) -> str:
-        """Counts by topic the rows that have the topic, partition and offset of another row: all but one of each."""
-        topic, partition, offset = source
-        known = " AND ".join(f"{self.quote(column)} IS NOT NULL" for column in source)
-        of_row = (
-            f"SELECT {self.exact(topic)} AS topic, {self.quote(partition)} AS part, {self.quote(offset)} AS place "
-            f"FROM {self.table(target)} WHERE {known}"
-        )
+    def count_repeated(self, target: TableName, source: Sequence[str], topics: Collection[str]) -> str:
+        """Counts the rows of some topics that have the topic, partition and offset of another: all but one of each.
+
+        The names of the topics are those that Kafka allows.
+        """
+        number, partition, offset = self._place(source, topics)
         several = (
-            f"SELECT topic, COUNT(*) AS n FROM ({of_row}) AS recon_rows GROUP BY topic, part, place HAVING COUNT(*) > 1"
+            f"SELECT COUNT(*) AS n FROM (SELECT {number} AS topic, {partition} AS part, {offset} AS place "
+            f"FROM {self.table(target)} WHERE {self._of_topics(source, topics)}) AS recon_rows "
+            "GROUP BY topic, part, place HAVING COUNT(*) > 1"
         )
-        return f"SELECT topic, SUM(n - 1) FROM ({several}) AS recon_several GROUP BY topic"
+        return f"SELECT COALESCE(SUM(n - 1), 0) FROM ({several}) AS recon_several"
+
+    def _place(self, source: Sequence[str], topics: Collection[str]) -> tuple[str, str, str]:
+        """A number for the topic, which is compared faster than its name, the partition and the offset."""
+        topic, partition, offset = source
+        numbers = " ".join(f"WHEN '{name}' THEN {number}" for number, name in enumerate(sorted(topics)))
+        return f"CASE {self.exact(topic)} {numbers} END", self.quote(partition), self.quote(offset)
+
+    def _of_topics(self, source: Sequence[str], topics: Collection[str]) -> str:
+        topic, *others = source
+        known = "".join(f" AND {self.quote(column)} IS NOT NULL" for column in others)
+        names = ", ".join(f"'{name}'" for name in sorted(topics))
+        return f"{self.exact(topic)} IN ({names}){known}"
 
     @abstractmethod
     def exact(self, topic: str) -> str:
@@ -302,6 +314,12 @@ class MySQL(Dialect):
     @override
     def exact(self, topic: str) -> str:
         return f"CAST({self.quote(topic)} AS CHAR(249) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+
+    @override
+    def count_repeated(self, target: TableName, source: Sequence[str], topics: Collection[str]) -> str:
+        """GROUP BY takes ten times as long in MariaDB, whose groups go through a table on disk."""
+        distinct = f"COUNT(DISTINCT {', '.join(self._place(source, topics))})"
+        return f"SELECT COUNT(*) - {distinct} FROM {self.table(target)} WHERE {self._of_topics(source, topics)}"
 
     @override
     def limited(self, query: str, seconds: int, *, mariadb: bool = False) -> Sequence[str]:

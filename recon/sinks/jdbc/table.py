@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # An audit gives the whole count up after this and a little more: what was counted until then is known all the same.
 _COUNTED_WITHIN_S = STATEMENT_S - 10
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # what Kafka allows as a name
 
 
 class Tries:
@@ -158,61 +160,70 @@ class JdbcWriter(BatchSink):
     # -- count its rows ----------------------------------------------------------------------------
 
     @override
-    def count(self, since: datetime | None = None) -> TableCount | None:
+    def count(self, topics: Collection[str], since: datetime | None = None) -> TableCount | None:
         """Counted in one snapshot with the record, where the database has them; None where rows are merged by keys."""
         from sqlalchemy.exc import SQLAlchemyError
 
         if self.sink.rewrites or not self.dialect.reads_snapshots:
             return None
         try:
-            return self._retried(lambda: self._count(since))
+            return self._retried(lambda: self._count(frozenset(topics), since))
         except SQLAlchemyError as error:
             raise EvidenceError(
                 f"the rows of the {self.where} cannot be counted: {reason(error, self.database)}; check the connection "
                 "and the user's right to read the table"
             ) from error
 
-    def _count(self, since: datetime | None) -> TableCount:
+    def _count(self, topics: frozenset[str], since: datetime | None) -> TableCount:
         began = time.monotonic()
         with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
             source = self._source_columns(connection)
             counted = connection.exec_driver_sql(self.dialect.count_rows(self.target, source)).all()
             rows = {topic: int(number) for topic, number in counted}
-            count = self._with_record(TableCount(rows=rows, repeated={}), connection, since)
+            count = self._with_record(TableCount(rows=rows, topics=topics, repeated=0), connection, since)
             # Last: where it fails, the database takes no further statement of the transaction.
             left = int(_COUNTED_WITHIN_S - (time.monotonic() - began))
-            repeated = self._repeated(connection, source, max(left, 1))
-            if since is not None and not isinstance(repeated, Unavailable) and any(repeated.values()):
+            repeated = self._repeated(connection, source, topics, max(left, 1))
+            if since is not None and isinstance(repeated, int) and repeated:
                 count = self._with_record(count, connection, None)
             return replace(count, repeated=repeated)
 
     def _source_columns(self, connection: Connection) -> Sequence[str]:
         """The table's own names of the columns that say which record a row was made of; empty where it lacks one."""
         import sqlalchemy
+        from sqlalchemy.exc import NoSuchTableError
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of types that SQLAlchemy does not know
-            columns = sqlalchemy.inspect(connection).get_columns(self.target.name, schema=self.target.schema)
+            try:
+                columns = sqlalchemy.inspect(connection).get_columns(self.target.name, schema=self.target.schema)
+            except NoSuchTableError:
+                return []  # the count says so in the database's words
         names = [column["name"] for column in columns]
         alike = [[name for name in names if name.lower() == wanted] for wanted in SOURCE_COLUMNS]
         return [name for name, *_ in alike] if all(alike) else []
 
-    def _repeated(self, connection: Connection, source: Sequence[str], seconds: int) -> Mapping[str, int] | Unavailable:
+    def _repeated(
+        self, connection: Connection, source: Sequence[str], topics: Collection[str], seconds: int
+    ) -> int | Unavailable:
         from sqlalchemy.exc import SQLAlchemyError
 
         if not source:
             return Unavailable("sink_logs", f"it has no columns {', '.join(SOURCE_COLUMNS)}")
+        of_kafka = [topic for topic in topics if _TOPIC.fullmatch(topic)]
+        if not of_kafka:
+            return Unavailable("sink_logs", "it has no rows of a topic of Kafka's")
         mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
-        query = self.dialect.count_repeated(self.target, source)
+        query = self.dialect.count_repeated(self.target, source, of_kafka)
         *before, last = self.dialect.limited(query, seconds, mariadb=mariadb)
         try:
             for statement in before:
                 connection.exec_driver_sql(statement)
-            return {topic: int(number) for topic, number in connection.exec_driver_sql(last).all()}
+            return int(connection.exec_driver_sql(last).scalar_one())
         except SQLAlchemyError as error:
             if cause_of(error, self.database.kind) == "connection":
                 raise
-            why = f"its rows were not grouped by their source offsets within {seconds} s"
+            why = f"its rows were not compared by their source offsets within {seconds} s"
             return Unavailable("sink_logs", f"{why}: {reason(error, self.database)}")
 
     def _with_record(self, count: TableCount, connection: Connection, since: datetime | None) -> TableCount:

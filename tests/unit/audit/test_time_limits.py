@@ -197,7 +197,7 @@ def test_a_broker_that_cannot_be_reached_is_asked_once_in_an_audit(monkeypatch: 
         with pytest.raises(EvidenceError, match="cannot be reached"):
             of.probe({})
         with pytest.raises(EvidenceError, match="cannot be reached"):
-            of.sink_log(of.pipeline.sinks[0], None)
+            of.sink_log(of.pipeline.sinks[0], None, ())
     assert asked == ["a:1", "b:1"]
 
 

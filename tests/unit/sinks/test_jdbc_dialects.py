@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 from sqlglot import exp
 
 from recon.evidence.jdbc_ledger import ledger_table
+from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.sinks.jdbc.database import Kind
 from recon.sinks.jdbc.dialects import TableName, Upsert, column_type, dialect_of
 
@@ -24,6 +25,7 @@ WHAT = Upsert(
     update=("select", "at", "_batch_id"),
     latest=("at", "_source_offset"),
 )
+TOPICS = ("orders", "payments.eu-1")
 EVIL = 'a"b`c]d; DROP TABLE x'
 
 
@@ -55,6 +57,10 @@ def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
         dialect.delete_older(what),
         dialect.count_undecided(what),
         dialect.doubled(what.target),
+        dialect.count_rows(what.target, []),
+        dialect.count_rows(what.target, SOURCE_COLUMNS),
+        dialect.count_repeated(what.target, SOURCE_COLUMNS, TOPICS),
+        dialect.limited(dialect.count_repeated(what.target, SOURCE_COLUMNS, TOPICS), 7)[-1],
         *([dialect.delete_doubled(what.target)] if kind != "mssql" else []),
     ):
         one(sql, kind)
@@ -101,6 +107,34 @@ def test_which_record_is_the_later(
     left = database.execute("SELECT COUNT(*) FROM stage").fetchone()[0]
     became = "undecided" if undecided else "later" if left else "older"
     assert became == (by_age if newer else by_offset)
+
+
+def test_rows_and_repeated_offsets_are_counted_by_topic() -> None:
+    dialect, orders = dialect_of("postgresql"), TableName("orders")
+    database = sqlite3.connect(":memory:")
+    database.create_collation("C", lambda one, other: (one > other) - (one < other))
+    database.execute("CREATE TABLE orders (_source_topic TEXT COLLATE NOCASE, _source_partition, _source_offset)")
+    rows = [("t", 0, 1)] * 3 + [("t", 1, 1), ("T", 0, 1), ("t", 0, 2), ("u", 0, 2), ("u", 0, 2)]
+    unknown = [(None, 0, 1)] * 2 + [("t", None, 1), ("t", 0, None), ("t", 0, None), (None, None, None)]
+    database.executemany("INSERT INTO orders VALUES (?, ?, ?)", [*rows, *unknown])
+
+    def counted(query: str) -> dict[str | None, int]:
+        return dict(database.execute(query).fetchall())
+
+    assert counted(dialect.count_rows(orders, SOURCE_COLUMNS)) == {"t": 5, "T": 1, "u": 2, None: 6}
+    for topics, repeated in ((["t"], 2), (["u", "t"], 3), (["T"], 0), (["u"], 1), (["v"], 0)):
+        query = dialect.count_repeated(orders, SOURCE_COLUMNS, topics)
+        assert database.execute(query).fetchone() == (repeated,)
+    assert counted(dialect.count_rows(orders, [])) == {None: 14}
+
+
+def test_a_count_has_a_time_limit_of_the_database() -> None:
+    query = dialect_of("mysql").count_repeated(WHAT.target, SOURCE_COLUMNS, TOPICS)
+    assert (
+        dialect_of("mysql").limited(query, 7)[0].startswith("SELECT /*+ MAX_EXECUTION_TIME(7000) */ COUNT(*) - COUNT(")
+    )
+    assert dialect_of("mysql").limited(query, 7, mariadb=True) == (f"SET STATEMENT max_statement_time = 7 FOR {query}",)
+    assert dialect_of("postgresql").limited(query, 7) == ("SET LOCAL statement_timeout = 7000", query)
 
 
 def test_tsql() -> None:

@@ -1,0 +1,290 @@
+"""What a database counts of its own rows, against what its record accounts for and what the last audit saw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recon.audit.proof import advance
+from recon.checks.evidence import table_counts
+from recon.checks.evidence.open_findings import with_open_findings
+from recon.checks.evidence.sink_commits import SinkCommits
+from recon.checks.evidence.source_rows.check import SourceRows
+from recon.model import (
+    REMOVALS,
+    CheckResult,
+    Code,
+    DeclaredRows,
+    Finding,
+    LedgerSlice,
+    ReconStamp,
+    SinkCommit,
+    SinkLog,
+    TableCount,
+    Unavailable,
+    Verdict,
+    Witnesses,
+    offsets_text,
+)
+from recon.model.fingerprint import of_ranges
+from recon.model.proof import OpenFinding, Proofs, TableJudged
+from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, ledger, span
+from tests.support.messages import same_message
+from tests.support.witnesses import codes, group, rows, sink_proof, witnesses
+
+ME, OTHER = (PIPELINE, SINK), ("p2", "s2")
+
+
+def entry(batch_id: int, *, filtered: int = 0, **head: Any) -> Entry:
+    """A micro-batch of ten records, whose fingerprints say that each went into the sink as it was read."""
+    read = of_ranges([span(10 * batch_id, 10 * batch_id + 10)])
+    given: dict[str, Any] = {
+        "rows_read": 10,
+        "rows_written": 10 - filtered,
+        "rows_filtered": filtered,
+        "fingerprint_read": read,
+        "fingerprint_returned": read,
+        "fingerprint_given": read,
+    }
+    return Entry(batch_id, (10 * batch_id, 10 * batch_id + 10), sink_version=None, **{**given, **head})
+
+
+ENTRIES = [entry(i) for i in range(3)]
+LEDGER = ledger(*ENTRIES)
+
+
+def commit(of: Entry, by: tuple[str, str] = ME, *, epoch: int = 0, **fields: Any) -> SinkCommit:
+    stamp = ReconStamp(
+        pipeline=by[0], sink=by[1], epoch=epoch, batch_id=of.batch_id, query_id="q-1", run_id=None, prev_hash="",
+        offsets_text=offsets_text(of.ranges),
+    )  # fmt: skip
+    return SinkCommit(**{"version": None, "stamp": stamp, "rows": 10, "at": START + timedelta(minutes=1), **fields})
+
+
+def count(held: int = 30, repeated: int | Unavailable = 0, **fields: Any) -> TableCount:
+    """A table of which `held` rows are of our topic; three micro-batches of ten were written."""
+    made = {"rows": {TOPIC: held}, "topics": frozenset([TOPIC]), "repeated": repeated, "written": {ME: 30}}
+    return TableCount(**{**made, **fields})
+
+
+def seen(
+    table: TableCount | Unavailable | None,
+    before: TableJudged | None = None,
+    *,
+    slice_: LedgerSlice = LEDGER,
+    other_rows: int | None = None,
+    recorded: bool = True,
+    commits: tuple[SinkCommit, ...] = tuple(map(commit, ENTRIES)),
+    open_: tuple[OpenFinding, ...] = (),
+    **fields: Any,
+) -> Witnesses:
+    log = SinkLog(location="orders", exists=True, commits=commits, recorded=recorded, table=table)
+    proof = sink_proof(other_rows=other_rows, table=before, open=open_)
+    proofs = Proofs(of_sink={SINK: proof} if before is not None or open_ else {})
+    return witnesses(slice_, sink_logs={SINK: log}, proofs=proofs, **fields)
+
+
+def of_commits(seen_: Witnesses) -> list[Code]:
+    return codes(SinkCommits().judge(seen_))
+
+
+def of_rows(seen_: Witnesses) -> Verdict:
+    return SourceRows().judge(seen_)
+
+
+UNREAD = Unavailable("rows", "Spark is not wanted (--no-spark)", skipped=True)
+
+
+def test_as_many_rows_as_were_written_and_none_doubled() -> None:
+    whole = seen(count())
+    assert of_commits(whole) == [] and of_rows(whole).findings == ()
+    assert not SourceRows().wants_rows(whole) and table_counts.nothing_repeated(whole)
+    # What was there at the last audit was told then.
+    assert of_commits(seen(count(33, 3), TableJudged(own=3, repeated=3), other_rows=3)) == []
+
+
+def test_one_row_removed_and_another_doubled() -> None:
+    both = seen(count(30, 1), rows=UNREAD)
+    verdict = of_rows(both)
+    assert codes(verdict) == [Code.DUPLICATE] and same_message(verdict.message) and SourceRows().wants_rows(both)
+    assert of_commits(both) == [Code.MUTATED]
+    # Two doubled and one removed: one row more than was written.
+    assert table_counts.rows_removed(seen(count(31, 2))) == 1 and table_counts.rows_changed(seen(count(31, 2))) == 1
+    # Doubled alone.
+    assert table_counts.rows_removed(seen(count(31, 1))) == 0 and of_commits(seen(count(31, 1))) == []
+
+
+@pytest.mark.parametrize("may_double", [entry(2, filtered=2), entry(2, fingerprint_given=6), entry(2, rows_read=None)])
+def test_where_the_query_may_have_doubled_the_row_itself_none_is_said_to_be_gone(may_double: Entry) -> None:
+    """It wrote as many rows as the record says; which of them share an offset is source_rows' business."""
+    own = seen(count(30, 1), slice_=ledger(*ENTRIES[:2], may_double), rows=UNREAD)
+    assert Code.MUTATED not in of_commits(own) and Code.DUPLICATE in codes(of_rows(own))
+
+
+def test_a_doubled_row_that_is_removed_is_no_loss() -> None:
+    before = TableJudged(own=2, repeated=2)
+    assert of_commits(seen(count(30, 0), before, other_rows=2)) == []
+    gone = SinkCommits().judge(seen(count(29, 0), before, other_rows=2))  # and a row besides
+    assert codes(gone) == [Code.MUTATED] and gone.findings[0].rows == 1
+    # A repair of recon's removed them, and its record says so: the figures stay.
+    repaired = count(30, 0, written={ME: 28}, removed=2)
+    assert of_commits(seen(repaired, before, other_rows=2)) == []
+    assert codes(SinkCommits().judge(seen(replace(repaired, rows={TOPIC: 29}), before, other_rows=2))) == [Code.MUTATED]
+
+
+def test_rows_that_may_lawfully_share_an_offset_are_not_counted_as_doubled() -> None:
+    explodes = {"declared": DeclaredRows(explodes=True)}
+    again = ledger(*ENTRIES[:2], Entry(2, span(0, 10, topic_id="another"), sink_version=None))
+    sources = ledger(*ENTRIES[:2], Entry(2, span(20, 30), span(20, 30, source=1), sink_version=None))
+    for lawful in (
+        seen(count(30, 4), **explodes),
+        seen(count(30, 4), slice_=again),
+        seen(count(30, 4), slice_=sources),
+    ):
+        assert table_counts.may_repeat(lawful) and table_counts.rows_repeated(lawful) == 0
+        assert Code.MUTATED not in of_commits(lawful)
+    assert of_commits(seen(count(29, 4), **explodes)) == [Code.MUTATED], "how many there are is known all the same"
+
+
+def test_another_pipeline_of_other_topics_is_none_of_ours() -> None:
+    other = {"written": {ME: 30, OTHER: 20}, "others": (commit(Entry(0, span(0, 20, topic="payments")), OTHER),)}
+    for theirs in (20, 3, 40):  # its rows may come and go
+        table = count(rows={TOPIC: 30, "payments": theirs}, **other)
+        assert of_commits(seen(table)) == [] and not SourceRows().wants_rows(seen(table))
+        # It may even replace its rows by a key.
+        assert of_commits(seen(replace(table, has_unique_key=True))) == []
+    assert of_commits(seen(count(rows={TOPIC: 29, "payments": 21}, **other))) == [Code.MUTATED]
+
+
+def test_the_rows_of_all_pipelines_where_one_reads_our_topic_as_well() -> None:
+    """It read other partitions: as many rows as both wrote, and none doubled."""
+    theirs = commit(Entry(0, span(0, 20, partition=1)), OTHER)
+    both = {"written": {ME: 30, OTHER: 20}, "others": (theirs,)}
+    assert of_commits(seen(count(50, **both))) == [] and not SourceRows().wants_rows(seen(count(50, **both)))
+    assert of_commits(seen(count(49, **both))) == [Code.MUTATED]
+    # Where rows may replace each other by a key, their number says nothing.
+    unknown = SinkCommits().judge(seen(count(49, has_unique_key=True, **both)))
+    assert codes(unknown) == [Code.ATTESTED_ONLY] and same_message(unknown.message)
+
+
+def test_another_pipeline_wrote_our_offsets() -> None:
+    """Fault case 43 in a database."""
+    theirs = commit(Entry(0, (0, 20)), OTHER)
+    table = count(50, 20, written={ME: 30, OTHER: 20}, others=(theirs,))
+    without = of_rows(seen(table, rows=UNREAD))
+    assert codes(without) == [Code.DUPLICATE] and of_commits(seen(table)) == []
+    mine = [group(i, (10 * i, 10 * i + 10)) for i in range(3)]
+    repeated = [group(0, (0, 20), rows=40)]
+    read = rows(group(0, (0, 20), rows=30), *mine[1:], repeated=repeated)
+    verdict = of_rows(seen(table, rows=read))
+    assert set(codes(verdict)) == {Code.DUPLICATE, Code.OVERLAP}
+    (overlap,) = (f for f in verdict.findings if f.code is Code.OVERLAP)
+    assert overlap.span == (0, 20) and same_message(overlap.message)
+
+
+def test_another_pipeline_wrote_our_topic_and_nothing_counts_the_doubled_rows() -> None:
+    theirs = commit(Entry(0, (0, 20)), OTHER)
+    slow = Unavailable("sink_logs", "its rows were not grouped within 50 s")
+    table = count(50, slow, written={ME: 30, OTHER: 20}, others=(theirs,))
+    assert SourceRows().wants_rows(seen(table)) and of_rows(seen(table, rows=UNREAD)).skipped
+    assert of_commits(seen(table)) == [Code.ATTESTED_ONLY]
+    assert of_commits(seen(count(30, slow))) == [Code.ATTESTED_ONLY]
+    # A table whose rows name no source is counted as a whole, as ever.
+    nameless = count(rows={None: 29}, repeated=slow)
+    assert of_commits(seen(nameless)) == [Code.MUTATED]
+    assert of_commits(seen(replace(nameless, rows={None: 30}))) == []
+
+
+def test_which_rows_are_doubled_is_told_by_offset() -> None:
+    table, mine = count(31, 1), [group(0, (0, 10), rows=11), group(1, (10, 20)), group(2, (20, 30))]
+    (found,) = of_rows(seen(table, rows=rows(*mine, repeated=[group(0, (4, 5), rows=2)]))).findings
+    assert (found.code, found.span, found.batch_id, found.rows) == (Code.DUPLICATE, (4, 5), 0, 1)
+    assert same_message(found.message)
+    # Of a micro-batch that was judged long ago, whose rows are not among those that were read by micro-batch.
+    later = ledger(*ENTRIES, anchors=2)
+    read = rows(group(2, (20, 30)), repeated=[group(0, (4, 5), rows=2)])
+    (found,) = of_rows(seen(table, TableJudged(own=0, repeated=0), slice_=later, rows=read)).findings
+    assert (found.code, found.span, found.batch_id) == (Code.DUPLICATE, (4, 5), None) and same_message(found.message)
+
+
+def test_one_range_that_was_written_twice_after_its_rows_were_removed() -> None:
+    again = entry(7)
+    again.ranges = ENTRIES[1].ranges
+    twice = ledger(*ENTRIES, again)
+    commits = (*map(commit, ENTRIES), commit(again))
+    assert Code.DUPLICATE in of_commits(seen(count(40, 10, written={ME: 40}), slice_=twice, commits=commits))
+    removed = of_commits(seen(count(30, 0, written={ME: 40}), slice_=twice, commits=commits))
+    assert removed == [Code.MUTATED]
+
+
+def test_a_plain_append_without_a_record() -> None:
+    fields: dict[str, Any] = {"recorded": False, "commits": (), "guarantees": {SINK: "at-least-once"}, "rows": UNREAD}
+    table = count(31, 1, written=None)
+    assert Code.REPEATED in codes(of_rows(seen(table, **fields)))
+    assert Code.MUTATED not in of_commits(seen(count(12, written=None), **fields)), "how many were written, none says"
+
+
+def test_what_is_remembered() -> None:
+    def remembered(table: TableCount | Unavailable, before: TableJudged | None = None) -> tuple[Any, Any]:
+        of_sink = seen(table, before, other_rows=4)
+        return table_counts.other_rows(of_sink), table_counts.table_judged(of_sink)
+
+    assert remembered(count(32, 1)) == (2, TableJudged(own=2, repeated=1))
+    assert remembered(count(30, 0, written={ME: 28}, removed=2)) == (2, TableJudged(own=2, repeated=2))
+    before, slow = TableJudged(own=7, repeated=3), Unavailable("sink_logs", "it did not answer")
+    assert remembered(slow, before) == (4, before)
+    assert remembered(count(31, slow), before) == (1, TableJudged(own=1, repeated=3))
+    shared = count(31, written={ME: 30, OTHER: 9}, has_unique_key=True)
+    assert remembered(shared, before) == (4, TableJudged(own=1, repeated=0))
+
+
+def doubled(message: str = "orders-0: offsets [4, 5) have 2 rows each", **fields: Any) -> OpenFinding:
+    finding = Finding(code=Code.DUPLICATE, message=message, pipeline=PIPELINE, sink=SINK, **fields)
+    return OpenFinding(finding=finding, check="source_rows", first_seen=START, last_seen=START)
+
+
+def test_doubled_rows_are_repaired_once_the_table_has_none() -> None:
+    """Whatever micro-batch they are of, and without reading a row."""
+    placed = doubled(topic=TOPIC, partition=0, start_offset=4, end_offset=5)
+    counted = doubled("orders has 31 rows of 30 different source offsets")
+    later = ledger(*ENTRIES, anchors=2)
+    for table, left in ((count(30, 0), set()), (count(31, 1), {Code.DUPLICATE})):
+        before = TableJudged(own=1, repeated=1)
+        audit = seen(table, before, slice_=later, other_rows=1, open_=(placed, counted), rows=UNREAD)
+        verdict = with_open_findings(of_rows(audit), "source_rows", audit)
+        assert {f.code for f in verdict.findings} - {Code.REPAIRED} == left, verdict.findings
+        assert (Code.REPAIRED in codes(verdict)) == (not left)
+
+
+def test_a_removal_of_another_pipelines_repair_excuses_no_loss() -> None:
+    removal = commit(Entry(0, (0, 20)), OTHER, epoch=REMOVALS)
+    table = count(48, 0, written={ME: 30, OTHER: 20}, others=(removal,))
+    assert table_counts.rows_removed(seen(table, TableJudged(own=20, repeated=2))) == 2
+
+
+def test_the_proof_keeps_the_figures() -> None:
+    names = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "sink_commits", "source_rows")
+    results = [
+        CheckResult(
+            unique_id=name, name=name, check=name, kind="evidence", status="pass", failures=0, message="",
+            pipeline=PIPELINE, sink=SINK,
+        )
+        for name in names
+    ]  # fmt: skip
+    state = advance(None, SINK, seen(count(32, 1), slice_=ledger(*ENTRIES, complete=True)), results, "1")
+    assert state is not None and (state.other_rows, state.table) == (2, TableJudged(own=2, repeated=1))
+
+
+def test_the_whole_sink_is_searched_only_where_something_may_be_doubled() -> None:
+    assert not table_counts.may_be_doubled(seen(count(30)))
+    assert table_counts.may_be_doubled(seen(count(30, 1))) and table_counts.may_be_doubled(seen(count(31)))
+    assert not table_counts.may_be_doubled(seen(count(29)))
+    # A folder of files into which another pipeline writes, too: its manifests say so.
+    folder = seen(None, commits=(*map(commit, ENTRIES), commit(Entry(9, (0, 10)), OTHER)))
+    assert table_counts.may_be_doubled(folder)
+    assert not table_counts.may_be_doubled(
+        seen(None, commits=(commit(Entry(9, span(0, 10, topic="payments")), OTHER),))
+    )
