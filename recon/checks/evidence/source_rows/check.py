@@ -347,7 +347,8 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     else:
         judge_aborted(counts, witnesses, findings, None)
     judge_surplus(counts, witnesses, findings)
-    judge_repeated_rows(witnesses, findings)
+    if sink is None:
+        judge_repeated_rows(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
     rows_tell = sink is not None and sink.rows.of is None
     judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=rows_tell)

@@ -44,14 +44,18 @@ def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings) -> 
             )
 
 
-def judge_repeated_rows(witnesses: Witnesses, findings: Findings) -> None:
-    """Adds a finding for rows that share a source offset, as a database counts them, unless some were found one by one.
+def judge_repeated_rows(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+    """Adds a finding for rows that share a source offset, more than at the last audit, as a database counts them.
 
-    More of them than at the last audit.
+    Where its rows are read, the search among all of them tells which these are. So it must where another pipeline
+    writes other offsets of the topic, which may have several rows each by its own recon.yml.
     """
     code, _ = doubled(witnesses)
     repeated, log = rows_repeated(witnesses), witnesses.of_sink(witnesses.sink_logs)
     if not repeated or log is None or code in findings:
+        return
+    theirs, mine = _read_by(commit.stamp for commit in of_others(witnesses)), _ever_read(counts, witnesses)
+    if theirs and not any(spans.intersect(mine.get(where, Spans())) for where, spans in theirs.items()):
         return
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
     counted = proof is not None and proof.table is not None
@@ -128,15 +132,15 @@ def _judge_repeated(sink: SinkRows) -> None:
 def _judge_repeated_in_record(sink: SinkRows) -> None:
     """Offsets with several rows in a sink without versions, but for those that were reported by micro-batch."""
     theirs = of_others(sink.witnesses)
-    read = _read_by(commit.stamp for commit in theirs)
-    mine = {(key.topic, key.partition) for key in sink.counts.covered.incarnations}
+    read, mine = _read_by(commit.stamp for commit in theirs), _ever_read(sink.counts, sink.witnesses)
+    known = {topic for topic, _ in mine}
     code, _ = doubled(sink.witnesses)
     repeats = may_repeat(sink.witnesses)
     for group in sink.rows.repeated:
         where, each = (group.topic, group.partition), group.rows // group.present.size
-        if where not in mine:
+        if group.topic not in known:
             continue
-        key = Key(0, *where)
+        key, of_others_alone = Key(0, *where), read.get(where, Spans()).minus(mine.get(where, Spans()))
         told = Spans.of(f.span for f in sink.findings.items if f.code is code and f.span and _is_at(f, where))
         for span, topics in _with_topics(sink, group):
             if repeats or 1 < topics >= each:
@@ -147,7 +151,7 @@ def _judge_repeated_in_record(sink: SinkRows) -> None:
                     )
                     sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=both)
                 continue
-            left = Spans.of([span]).minus(told)
+            left = Spans.of([span]).minus(told).minus(of_others_alone)
             stretches = sink.counts.judged.get(where)
             judged = left.intersect(stretches.ranges) if stretches is not None else Spans()
             what = f"have {each:,} rows each: remove all but one"
@@ -201,12 +205,14 @@ def _judge_other_pipelines(sink: SinkRows, stamps: Iterable[ReconStamp]) -> None
     for group in sink.rows.repeated:
         where = (group.topic, group.partition)
         repeated[where] = repeated.get(where, Spans()).union(group.present)
+    mine = _ever_read(sink.counts, sink.witnesses)
     by_sink: dict[tuple[str, str], list[ReconStamp]] = {}
     for stamp in stamps:
         by_sink.setdefault((stamp.pipeline, stamp.sink), []).append(stamp)
     for (pipeline, name), theirs in sorted(by_sink.items()):
         for where, spans in sorted(_read_by(theirs).items()):
-            for span in spans.intersect(repeated.get(where, Spans())):
+            both = spans.intersect(mine.get(where, Spans()))
+            for span in both.intersect(repeated.get(where, Spans())):
                 key = Key(0, *where)
                 sink.findings.add(
                     Code.OVERLAP,
@@ -381,7 +387,7 @@ def _judge_unstamped(sink: SinkRows) -> None:
             sink.findings.add(Code.UNWITNESSED, f"{without}: {before}")
     if not sink.ledger.complete or sink.witnesses.period_to < sink.witnesses.now:
         return
-    accounted = _accounted_for(sink)
+    accounted = _accounted_for(sink.counts, sink.witnesses)
     bounded = not rows_are_no_newer(sink)
     for where, present in sorted(sink.present.items()):
         in_ledger, key = accounted.get(where, Spans()), Key(0, *where)
@@ -423,6 +429,15 @@ def _all_before(sink: SinkRows) -> int | None:
     return None if any(commit.stamp is None and commit.adds_rows for commit in since) else first
 
 
+def _ever_read(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
+    """The offsets that the sink accounts for, of earlier periods too, as far as they are known."""
+    read, proof = _accounted_for(counts, witnesses), witnesses.proofs.of_sink.get(counts.covered.slice.sink)
+    for covered in proof.coverage if proof is not None else ():
+        where = (covered.topic, covered.partition)
+        read[where] = read.get(where, Spans()).union(Spans.of(covered.ranges))
+    return read
+
+
 def _since_observed(sink: SinkRows, strays: Spans, in_ledger: Spans) -> Spans:
     """Those of some offsets that lie behind what recon first saw of a partition; none where it did not see everything.
 
@@ -434,15 +449,16 @@ def _since_observed(sink: SinkRows, strays: Spans, in_ledger: Spans) -> Spans:
     return strays.minus(Spans.of([(0, in_ledger.hull.start)]))
 
 
-def _accounted_for(sink: SinkRows) -> dict[TopicPartition, Spans]:
+def _accounted_for(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
     """The offsets of ledger entries, and of stamped commits that still lack an entry."""
     spans: dict[TopicPartition, list[Span]] = {}
-    for key, incarnations in sink.counts.covered.incarnations.items():
+    for key, incarnations in counts.covered.incarnations.items():
         for incarnation in incarnations:
             spans.setdefault((key.topic, key.partition), []).extend(incarnation.walked.covered)
-    entered = {(head.epoch, head.batch_id) for head in sink.ledger.heads}
-    log = sink.witnesses.of_sink(sink.witnesses.delta)
-    for _, stamp in own_commits(log, sink.ledger.pipeline, sink.ledger.sink) if log is not None else ():
+    ledger = counts.covered.slice
+    entered = {(head.epoch, head.batch_id) for head in ledger.heads}
+    log = witnesses.of_sink(witnesses.delta)
+    for _, stamp in own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ():
         for read in parse_offsets(stamp.offsets_text) if (stamp.epoch, stamp.batch_id) not in entered else ():
             if read.span.size > 0:
                 spans.setdefault((read.topic, read.partition), []).append(read.span)

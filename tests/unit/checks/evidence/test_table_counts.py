@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -198,6 +200,18 @@ def test_another_pipeline_wrote_our_topic_and_nothing_counts_the_doubled_rows() 
     assert of_commits(seen(replace(nameless, rows={None: 30}))) == []
 
 
+def test_whether_rows_are_doubled_that_the_query_may_make_is_not_known() -> None:
+    theirs = commit(Entry(0, (0, 20)), OTHER)
+    table = count(50, 23, written={ME: 30, OTHER: 20}, others=(theirs,))
+    mine = [group(0, (0, 10), rows=33), *(group(i, (10 * i, 10 * i + 10)) for i in (1, 2))]
+    read = rows(*mine, repeated=[group(0, (0, 20), rows=40), group(0, (25, 28), rows=6)])
+    explodes = seen(table, rows=read, declared=DeclaredRows(explodes=True))
+    assert SourceRows().wants_rows(explodes)
+    found = [f for f in of_rows(explodes).findings if f.code is Code.INCONCLUSIVE]
+    assert [f.span for f in found] == [(0, 20)], "what it made itself is its own"
+    assert same_message(found[0].message)
+
+
 def test_which_rows_are_doubled_is_told_by_offset() -> None:
     table, mine = count(31, 1), [group(0, (0, 10), rows=11), group(1, (10, 20)), group(2, (20, 30))]
     (found,) = of_rows(seen(table, rows=rows(*mine, repeated=[group(0, (4, 5), rows=2)]))).findings
@@ -208,6 +222,22 @@ def test_which_rows_are_doubled_is_told_by_offset() -> None:
     read = rows(group(2, (20, 30)), repeated=[group(0, (4, 5), rows=2)])
     (found,) = of_rows(seen(table, TableJudged(own=0, repeated=0), slice_=later, rows=read)).findings
     assert (found.code, found.span, found.batch_id) == (Code.DUPLICATE, (4, 5), None) and same_message(found.message)
+
+
+def test_doubled_rows_of_a_partition_that_is_idle_and_of_another_pipeline_alone() -> None:
+    table, mine = count(31, 1), [group(i, (10 * i, 10 * i + 10)) for i in range(3)]
+    idle = rows(*mine, repeated=[group(0, (4, 5), rows=2, partition=7)])
+    (found,) = of_rows(seen(table, TableJudged(own=0, repeated=0), rows=idle)).findings
+    assert (found.code, found.partition, found.span) == (Code.DUPLICATE, 7, (4, 5))
+    # Another pipeline read that partition, and we did not: its audit says so. Whose they are, rows alone tell.
+    theirs = commit(Entry(0, span(0, 10, partition=7)), OTHER)
+    shared = count(41, 1, written={ME: 30, OTHER: 10}, others=(theirs,))
+    assert of_rows(seen(shared, rows=idle)).failures == 0
+    without = of_rows(seen(shared, rows=UNREAD))
+    assert without.findings == () and without.skipped and "41 rows of 40 different source offsets" in without.message
+    # Of one that we did not read, and nobody else, either.
+    beyond = rows(*mine, repeated=[group(0, (400, 401), rows=2)])
+    assert codes(of_rows(seen(table, rows=beyond))) == [Code.DUPLICATE]
 
 
 def test_one_range_that_was_written_twice_after_its_rows_were_removed() -> None:
@@ -288,3 +318,130 @@ def test_the_whole_sink_is_searched_only_where_something_may_be_doubled() -> Non
     assert not table_counts.may_be_doubled(
         seen(None, commits=(commit(Entry(9, span(0, 10, topic="payments")), OTHER),))
     )
+
+
+# -- what happens to a table from audit to audit -----------------------------------------------------------------------
+
+
+class World:
+    """A table, its record and whoever writes it; `audit` compares what a database would count with what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.rows: Counter[tuple[str, int]] = Counter()
+        self.written: Counter[tuple[str, str]] = Counter()
+        self.removed = 0
+        self.others: list[tuple[int, SinkCommit]] = []  # by the audit before them
+        self.entries: list[Entry] = []
+        self.judged, self.audits, self.other_rows = TableJudged(), 0, 0
+
+    @property
+    def mine(self) -> list[tuple[str, int]]:
+        return [place for place, rows in self.rows.items() if rows and place[0] == TOPIC]
+
+    @property
+    def shared(self) -> bool:
+        """Whether another pipeline ever wrote our topic."""
+        return any(f'"{TOPIC}"' in one.stamp.offsets_text for _, one in self.others)
+
+    @property
+    def doubled(self) -> list[tuple[str, int]]:
+        return [place for place in self.mine if self.rows[place] > 1]
+
+    def own_write(self) -> None:
+        self.entries.append(entry(len(self.entries)))
+        self.rows.update((TOPIC, offset) for span in self.entries[-1].ranges for offset in range(*span.span))
+        self.written[ME] += 10
+
+    def others_write(self, topic: str = "payments", start: int = 0) -> None:
+        self.others.append((self.audits, commit(Entry(0, span(start, start + 10, topic=topic)), OTHER)))
+        self.rows.update((topic, offset) for offset in range(start, start + 10))
+        self.written[OTHER] += 10
+
+    def others_lose(self) -> None:
+        """Rows of another topic go; where its pipeline reads our topic, too, it is not known whose rows they are."""
+        for place in () if self.shared else [place for place in self.rows if place[0] == "payments"][:3]:
+            del self.rows[place]
+
+    def single(self) -> list[tuple[str, int]]:
+        """Places with one row; there are some, as the stream goes on."""
+        places = [place for place in self.mine if self.rows[place] == 1]
+        if len(places) > 2:
+            return places
+        self.own_write()
+        return self.single()
+
+    def delete(self) -> None:
+        for place in self.random.sample(self.single(), 2):
+            del self.rows[place]
+
+    def double(self) -> None:
+        self.rows.update(self.random.sample(self.mine, 3))
+
+    def delete_and_double(self) -> None:
+        del self.rows[self.random.choice(self.single())]
+        self.rows[self.random.choice(self.mine)] += 1
+
+    def others_double(self) -> None:
+        self.others_write(TOPIC, 0)
+
+    def remove_doubled(self, *, by_repair: bool = False) -> None:
+        for place in self.doubled:
+            gone, self.rows[place] = self.rows[place] - 1, 1
+            self.removed += gone * by_repair
+            self.written[ME] -= gone * by_repair
+
+    def repair(self) -> None:
+        self.remove_doubled(by_repair=True)
+
+    def audit(self) -> set[Code]:
+        by_topic: Counter[str | None] = Counter()
+        for (topic, _), rows_ in self.rows.items():
+            by_topic[topic] += rows_
+        repeated = sum(self.rows[place] - 1 for place in self.mine)
+        listed = [one for at, one in self.others if repeated or at >= self.audits - 1]
+        table = TableCount(
+            rows=by_topic, topics=frozenset([TOPIC]), repeated=repeated, written=dict(self.written),
+            removed=self.removed, others=tuple(listed),
+        )  # fmt: skip
+        commits = tuple(map(commit, self.entries))
+        of_sink = seen(
+            table, self.judged, slice_=ledger(*self.entries), other_rows=self.other_rows, commits=commits, rows=UNREAD
+        )
+        found = {*of_commits(of_sink), *codes(of_rows(of_sink))}
+        self.judged = table_counts.table_judged(of_sink) or TableJudged()
+        self.other_rows = table_counts.other_rows(of_sink) or 0
+        self.audits += 1
+        return found
+
+
+LAWFUL = (World.own_write, World.others_write, World.others_lose)
+FAULTS = {
+    World.delete: {Code.MUTATED},
+    World.double: {Code.DUPLICATE},
+    World.delete_and_double: {Code.DUPLICATE, Code.MUTATED},
+    World.others_double: {Code.DUPLICATE},
+}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_faults_among_lawful_writes(seed: int) -> None:
+    """Each fault is found by the next audit and no later one, and nothing else is."""
+    world = World(seed)
+    world.own_write()
+    assert world.audit() == set()
+    for _ in range(12):
+        fault = world.random.choice([*FAULTS, None])
+        lawful = LAWFUL[:2] if fault is World.others_double else LAWFUL
+        for happens in world.random.choices(lawful, k=world.random.randrange(4)):
+            happens(world)
+        if fault is not None:
+            fault(world)
+        found = world.audit()
+        expected = FAULTS.get(fault, set())
+        if world.shared:  # another pipeline may have doubled it
+            expected = expected - {Code.MUTATED} if fault is World.delete_and_double else expected
+        assert found - {Code.OVERLAP} == expected, (fault, found)
+        if world.doubled and world.random.random() < 0.5:
+            world.random.choice([World.remove_doubled, World.repair])(world)
+            assert world.audit() == set()
