@@ -208,11 +208,13 @@ class TableJudged:
 
     `own` is how many rows of the topics that the sink reads it had besides those that the record of this sink accounts
     for. `repeated` is how many rows of these topics had the source offset of another row, with those
-    that repairs removed since. None where an audit could not say.
+    that repairs removed since. None where an audit could not say. `together` is whether the same audit counted both;
+    else `repeated` is of an earlier one.
     """
 
     own: int | None = None
     repeated: int | None = None
+    together: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

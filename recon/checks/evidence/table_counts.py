@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.stateful_operators import operators_of
-from recon.model import EntryHead, LedgerSlice, SinkCommit, TableCount, Unavailable, Witnesses
+from recon.model import REMOVALS, EntryHead, LedgerSlice, SinkCommit, TableCount, Unavailable, Witnesses
 from recon.model.proof import SinkProof, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
@@ -64,8 +64,9 @@ def rows_removed(witnesses: Witnesses) -> int:
 
     Where rows were doubled besides, and recon's own writes doubled none, as many more are gone as others added fewer.
     """
-    changed, repeated = rows_changed(witnesses), _repeated_since(witnesses)
-    if repeated is None or any(one.stamp.epoch < 0 for one in of_others(witnesses)):
+    changed, repeated, proof = rows_changed(witnesses), _repeated_since(witnesses), _proof(witnesses)
+    together = proof is None or proof.table is None or proof.table.together
+    if repeated is None or not together or any(one.stamp.epoch == REMOVALS for one in of_others(witnesses)):
         return max(-changed, 0)
     if repeated > 0 and _counts_others_alone(witnesses):
         return max(repeated - changed, 0)
@@ -151,10 +152,10 @@ def table_judged(witnesses: Witnesses) -> TableJudged | None:
     if figures is None:
         return before
     known = before or TableJudged()
-    return TableJudged(
-        own=known.own if figures.own is None else figures.own,
-        repeated=known.repeated if figures.repeated is None else figures.repeated,
-    )
+    own = known.own if figures.own is None else figures.own
+    if figures.repeated is None:
+        return TableJudged(own=own, repeated=known.repeated, together=False)
+    return TableJudged(own=own, repeated=figures.repeated)
 
 
 def may_repeat(witnesses: Witnesses) -> bool:

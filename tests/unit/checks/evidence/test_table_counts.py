@@ -266,9 +266,19 @@ def test_what_is_remembered() -> None:
     assert remembered(count(30, 0, written={ME: 28}, removed=2)) == (2, TableJudged(own=2, repeated=2))
     before, slow = TableJudged(own=7, repeated=3), Unavailable("sink_logs", "it did not answer")
     assert remembered(slow, before) == (4, before)
-    assert remembered(count(31, slow), before) == (1, TableJudged(own=1, repeated=3))
+    assert remembered(count(31, slow), before) == (1, TableJudged(own=1, repeated=3, together=False))
     shared = count(31, written={ME: 30, OTHER: 9}, has_unique_key=True)
     assert remembered(shared, before) == (4, TableJudged(own=1, repeated=0))
+
+
+def test_figures_of_two_audits_are_not_compared_with_each_other() -> None:
+    """The last audit counted rows, and gave up on their offsets: what it saw of both is not of one moment."""
+    apart = TableJudged(own=1, repeated=0, together=False)
+    doubled_before = seen(count(31, 1), apart, other_rows=1, rows=UNREAD)  # by that audit's time, or since
+    assert of_commits(doubled_before) == [] and codes(of_rows(doubled_before)) == [Code.DUPLICATE]
+    # Two doubled rows went before that audit, and two others since: these are no longer the doubled ones.
+    lost = seen(count(28, 0), TableJudged(own=0, repeated=2, together=False), other_rows=0)
+    assert of_commits(lost) == [Code.MUTATED]
 
 
 def doubled(message: str = "orders-0: offsets [4, 5) have 2 rows each", **fields: Any) -> OpenFinding:
