@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 from recon.hook import foreach_batch
 from recon.project import CheckSpec, Project
+from recon.project.model import Rows
 from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, refuted, statuses, told
 from tests.support import fault_cases
@@ -27,6 +29,15 @@ CHECKS = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "sink_
 @dataclass
 class DatabaseLake(Lake):
     """A pipeline whose sink is a table of a database."""
+
+    explodes: bool | None = None  # as recon.yml declares it
+
+    @property
+    def project(self) -> Project:
+        of = super().project
+        (mine,) = of.pipelines
+        declared = mine.model_copy(update={"rows": Rows(explodes=self.explodes)})
+        return of.model_copy(update={"pipelines": (declared,)})
 
     @property
     def sink_of_project(self) -> dict[str, Any]:
@@ -230,6 +241,40 @@ def test_two_pipelines_write_two_topics_into_one_table(
     assert complete(run := lake.audit(no_spark=True)), told(run)
     run = fault_cases.audit(_as(other, "p2"), spark=lake.spark)
     assert refuted(run, "MUTATED", "GAP") and ranges(findings(run, "GAP")) == {(0, 3, 4)}, told(run)
+
+
+def test_two_pipelines_write_the_partitions_of_one_topic_into_one_table(
+    lake: DatabaseLake, table: Table, topic: Callable[..., str]
+) -> None:
+    """Another pipeline's rows of our topic double none of ours."""
+    lake.topic = topic("shared", partitions=2)
+    halves = [{"assign": json.dumps({lake.topic: [partition]})} for partition in (0, 1)]
+    lake.stream_options = halves[0]
+    for partition, records in ((0, 10), (1, 15)):
+        lake.produce(records, partition)
+    lake.run(transform=keyed)
+    another(lake, stream_options=halves[1])
+    assert table.count() == 25
+    run = lake.audit(no_spark=True)
+    assert "sink_commits" in statuses(run) and not failing(run), told(run)
+    assert {statuses(run)[check] for check in ("sink_commits", "source_rows")} == {"pass"}, told(run)
+
+
+def test_a_transform_that_makes_several_rows_of_a_record(lake: DatabaseLake, table: Table) -> None:
+    """Rows of one offset are lawful there, and how many there are is known all the same."""
+    lake.explodes = True
+
+    def twice(frame: DataFrame) -> DataFrame:
+        return keyed(frame).withColumn("v", F.explode(F.array(F.col("v"), F.lit("again"))))
+
+    for _ in range(2):
+        lake.produce(10)
+        lake.run(transform=twice)
+        run = lake.audit()
+        assert not failing(run), told(run)
+    assert table.count() == 40
+    table.remove(12, only=1)
+    assert "MUTATED" in failing(run := lake.audit()), told(run)
 
 
 def test_one_row_is_removed_and_another_doubled(lake: DatabaseLake, table: Table) -> None:
