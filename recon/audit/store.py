@@ -97,8 +97,9 @@ def append_proof(
     Raises:
         LedgerError: the table cannot be written.
     """
-    if sink in witnesses.proofs.unreadable:  # a state in its place would forget what is open in it
-        return "the state that it goes on from could not be read"
+    unread = witnesses.proofs.unreadable.get(sink)
+    if unread is not None:  # a state in its place would forget what is open in it
+        return f"the state that it goes on from could not be read: {unread}"
     before = witnesses.proofs.of_sink.get(sink)
     state = advance(before, sink, witnesses, results, run.invocation_id)
     if state is None:
@@ -107,12 +108,7 @@ def append_proof(
     after = before.sequence if before is not None else witnesses.proofs.lengths.get(sink, 0)
     prev_hash = before.entry_hash if before is not None else ""
     kept = table.append(state, after=after, prev_hash=prev_hash, cause="audit", at=run.generated_at)
-    if kept:
-        return ""
-    unread = witnesses.proofs.unreadable.get(sink)
-    if unread is not None:
-        return f"the state that it goes on from could not be read: {unread}"
-    return "another audit, or recon accept, stored a newer state meanwhile"
+    return "" if kept else "another audit, or recon accept, stored a newer state meanwhile"
 
 
 def _measured(result: CheckResult) -> bool:
