@@ -3,7 +3,8 @@
 A crash, or a running query, leaves a commit whose entry does not stand yet. It is judged as the entry that `recon
 ledger rebuild` would write: its rows may be lost or doubled as well as any.
 Where the commit of an entry carries other offset ranges than the entry, one of them was edited, which other checks
-report. The ranges are then the commit's: an entry that was edited to cover a gap does not hide it.
+report. The ranges are then the commit's where the entry does not match its own hash, else those that both have: neither
+an entry nor a stamp that was edited to cover a gap hides it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from recon.model import (
     SinkCommit,
     SinkLog,
     Witnesses,
+    offsets_text,
     parse_offsets,
 )
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Span, Spans
 
 _READING = "reading"  # in `LedgerSlice.derived`
 
@@ -55,12 +57,13 @@ def _stamps(record: DeltaWitness | SinkLog | None, ledger: LedgerSlice) -> Itera
 
 
 def _as_stamped(ledger: LedgerSlice, stamps: Iterable[ReconStamp]) -> LedgerSlice:
-    """The entries, with the ranges of their micro-batch's newest commit where none of its commits carries theirs."""
+    """The entries, with the ranges that they do not only claim where no commit of their micro-batch carries theirs."""
     written: dict[tuple[int, int], list[ReconStamp]] = {}
     for stamp in stamps:
         written.setdefault((stamp.epoch, stamp.batch_id), []).append(stamp)
+    broken = {*ledger.broken}
     other = {
-        entry: of_batch[-1].offsets_text
+        entry: _ranges_of(ledger, entry, of_batch[-1], believed=entry not in broken)
         for entry, head in enumerate(ledger.heads)
         # What recon did not write itself carries no stamp: its ranges follow from the entries.
         if not head.is_observed and (of_batch := written.get((head.epoch, head.batch_id)))
@@ -69,15 +72,29 @@ def _as_stamped(ledger: LedgerSlice, stamps: Iterable[ReconStamp]) -> LedgerSlic
     if not other:
         return ledger
     texts = list(ledger.offsets_texts)
-    for entry, text in other.items() if texts else ():
-        texts[entry] = text
+    for entry, spans in other.items() if texts else ():
+        texts[entry] = offsets_text(spans)
     return replace(ledger, ranges=_replaced(ledger.ranges, other), offsets_texts=texts)
 
 
-def _replaced(table: RangeTable, other: Mapping[int, str]) -> RangeTable:
+def _ranges_of(ledger: LedgerSlice, entry: int, stamp: ReconStamp, *, believed: bool) -> Sequence[OffsetSpan]:
+    """The ranges of a stamp; where the entry is `believed` as well, as far as both have them."""
+    stamped = parse_offsets(stamp.offsets_text)
+    if not believed:
+        return stamped
+    entered: dict[tuple[int, str, int], list[Span]] = {}
+    for one in ledger.ranges.of(entry):
+        entered.setdefault((one.source, one.topic, one.partition), []).append(one.span)
+    return [
+        one._replace(start_offset=span.start, end_offset=span.end)
+        for one in stamped
+        for span in Spans.of([one.span]).intersect(Spans.of(entered.get((one.source, one.topic, one.partition), ())))
+    ]
+
+
+def _replaced(table: RangeTable, other: Mapping[int, Sequence[OffsetSpan]]) -> RangeTable:
     """The table with other ranges of some entries."""
-    kept = table.take(~np.isin(table.entry, list(other)))
-    joined = _appended(kept, {entry: parse_offsets(text) for entry, text in other.items()})
+    joined = _appended(table.take(~np.isin(table.entry, list(other))), other)
     return joined.take(np.argsort(joined.entry, kind="stable"))
 
 

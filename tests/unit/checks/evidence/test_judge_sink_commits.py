@@ -72,13 +72,20 @@ def test_rows_that_are_gone_since_the_last_audit() -> None:
     assert codes(unknown) == [Code.ATTESTED_ONLY] and "it did not answer" in unknown.message
 
 
-def test_an_entry_that_was_edited_to_cover_a_gap_does_not_hide_it() -> None:
-    written = [ENTRIES[0], Entry(1, (13, 20), sink_version=None), ENTRIES[2]]
-    log = SinkLog(location="orders", exists=True, commits=tuple(map(record, written)))
-    seen = witnesses(LEDGER, sink_logs={SINK: log})
-    found = [(one.code, one.span) for one in OffsetContinuity().judge(seen).findings]
-    assert found == [(Code.GAP, (10, 13))]
+def with_a_gap(entered: tuple[int, int], stamped: tuple[int, int], broken: tuple[int, ...] = ()) -> list[Any]:
+    """What is found of micro-batch 1, of which entry and record have these ranges."""
+    of_ledger, of_record = ([ENTRIES[0], Entry(1, span, sink_version=None), ENTRIES[2]] for span in (entered, stamped))
+    log = SinkLog(location="orders", exists=True, commits=tuple(map(record, of_record)))
+    seen = witnesses(replace(ledger(*of_ledger), broken=broken), sink_logs={SINK: log})
     assert codes(SinkCommits().judge(seen)) == [Code.LEDGER_ORPHAN]
+    return [(one.code, one.span) for one in OffsetContinuity().judge(seen).findings]
+
+
+def test_neither_an_edited_entry_nor_an_edited_record_hides_a_gap() -> None:
+    assert with_a_gap((10, 20), (13, 20)) == with_a_gap((13, 20), (10, 20)) == [(Code.GAP, (10, 13))]
+    assert with_a_gap((10, 20), (13, 20), broken=(1,)) == [(Code.GAP, (10, 13))]
+    # An entry that was edited, and does not match its own hash, is no reason to read again what was read.
+    assert with_a_gap((13, 20), (10, 20), broken=(1,)) == []
 
 
 def test_ledger_and_record_agree() -> None:
