@@ -48,8 +48,10 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
+from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
+from recon.project.model import Rows
 from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Row, World, fingerprint
 
 Offsets = Mapping[tuple[str, int], int]
@@ -99,7 +101,8 @@ class WorldSources(Sources):
     @override
     def checkpoint(self) -> CheckpointWitness:
         query = self.world.query
-        return CheckpointWitness(location="cp", query_id=query.query_id, batches=tuple(query.planned))
+        batches = tuple(query.planned)
+        return CheckpointWitness(location="cp", query_id=query.query_id, batches=batches, sources=query.sources)
 
     @override
     def history(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
@@ -306,6 +309,42 @@ class WithoutSpark(WorldSources):
         return Unavailable("rows", "not read: --no-spark", skipped=True)
 
 
+class DeclaresSeveral(WorldSources):
+    """Its sources, where recon.yml says `rows: {explodes: true}`."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        pipeline = self.pipeline.model_copy(update={"rows": Rows(explodes=True)})
+        object.__setattr__(self, "pipeline", pipeline)
+        object.__setattr__(self, "project", self.project.model_copy(update={"pipelines": (pipeline,)}))
+
+    @override
+    def rows(
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
+    ) -> RowsWitness | Unavailable:
+        found = super().rows(sink, first_batch, others, version=version, lacking=lacking, within=within)
+        assert isinstance(found, RowsWitness)
+        offsets: dict[tuple[int, str, int], list[int]] = {}
+        for row in self.world.rows:
+            if row.batch_id is not None:
+                topic, _, partition, offset = row.place
+                offsets.setdefault((row.batch_id, topic, partition), []).append(offset)
+        groups = [
+            replace(
+                one, fingerprint=of_offsets(one.topic, one.partition, offsets[one.batch_id, one.topic, one.partition])
+            )
+            for one in found.groups
+        ]
+        return replace(found, groups=groups)
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What an audit said: the answer, why, and every check's result."""
@@ -361,4 +400,14 @@ def audit(
     if options.goes_on:
         kept = append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run, hash_of(rows))
         assert kept == "" or evidence.witnesses.proofs.unreadable[SINK] in kept, kept
-    return Judgement(facts.answer, facts.because, results, facts)
+    if options.goes_on and not only and sources_of is WorldSources:
+        world.lost_unread.clear()
+    if sources_of is not WithoutKafka and not only:
+        world.sees_open()
+    told = Judgement(facts.answer, facts.because, results, facts)
+    of = [f"from {from_}"] * (from_ is not None) + [f"to {to}"] * (to is not None) + ["--full"] * full + list(only)
+    of += [sources_of.__name__] * (sources_of is not WorldSources)
+    asked = f" ({'; '.join(of)})" if of else ""
+    world.tell(f'An audit{asked} says "{told.answer}": {told.because}.')
+    world.tell(f"It reports {', '.join(sorted(told.codes)) or 'no code'}.")
+    return told

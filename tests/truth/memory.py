@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
 from operator import is_not
@@ -16,6 +17,7 @@ from recon.ledger.ledger import Ledger
 from recon.ledger.proofs import PROOF
 from recon.ledger.results import RESULTS
 from recon.ledger.store import SEQUENCE, ChainMoved, Filter, LedgerTable, Store
+from recon.model.wire.app_ids import chain_id
 
 _LOOKED_FOR = ("pipeline", "sink", "kind", SEQUENCE)  # columns that readers filter by, beside time and day
 
@@ -81,6 +83,13 @@ class MemoryStore(Store):
             self._whole = pa.concat_tables([self._whole, *more] if known else more).combine_chunks()
             names = [name for name in (*_LOOKED_FOR, self.time_column, "date") if name in self.schema.names]
             self._keys += [keys for part in more for keys in arrow.rows(part.select(names))]
+
+    def put(self, parts: Sequence[pa.Table], operation: str | None = None) -> None:
+        """These appends take the place of what is there: an operation of the table, or else files were put there."""
+        logged = self.history[: len(parts)] if operation is None else [*self.history, (len(self.history), operation)]
+        self.parts, self.history = list(parts), logged
+        chains = Counter(chain_id(row["pipeline"], row["sink"]) for part in parts for row in part.to_pylist())
+        self.lengths = {chain: chains[chain] for chain in self.lengths}
 
     @override
     def length(self, chain: str) -> int:

@@ -6,19 +6,16 @@ names it; a mend takes its mark away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from typing_extensions import override
 
-from recon.model import RowsWitness, Unavailable
-from recon.model.fingerprint import of_offsets
-from recon.model.offsets import OffsetSpan, Span
-from recon.project import Sink
+from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
-from tests.truth.judge import Judgement, WithoutKafka, WorldSources, audit
+from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WorldSources, audit
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
 from tests.truth.test_proof_state import accept
@@ -604,42 +601,6 @@ class MakesThree(ReadsWrongly):
     def rows_of(self, place: Place) -> int:
         """How many rows a record has."""
         return sum(row.place == place for row in self.rows)
-
-
-class DeclaresSeveral(WorldSources):
-    """Its sources, where recon.yml says `rows: {explodes: true}`."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        pipeline = self.pipeline.model_copy(update={"rows": Rows(explodes=True)})
-        object.__setattr__(self, "pipeline", pipeline)
-        object.__setattr__(self, "project", self.project.model_copy(update={"pipelines": (pipeline,)}))
-
-    @override
-    def rows(
-        self,
-        sink: Sink,
-        first_batch: int | None,
-        others: Sequence[int],
-        *,
-        version: int | None,
-        lacking: bool,
-        within: Mapping[tuple[str, int], Span] | None = None,
-    ) -> RowsWitness | Unavailable:
-        found = super().rows(sink, first_batch, others, version=version, lacking=lacking, within=within)
-        assert isinstance(found, RowsWitness)
-        offsets: dict[tuple[int, str, int], list[int]] = {}
-        for row in self.world.rows:
-            if row.batch_id is not None:
-                topic, _, partition, offset = row.place
-                offsets.setdefault((row.batch_id, topic, partition), []).append(offset)
-        groups = [
-            replace(
-                one, fingerprint=of_offsets(one.topic, one.partition, offsets[one.batch_id, one.topic, one.partition])
-            )
-            for one in found.groups
-        ]
-        return replace(found, groups=groups)
 
 
 def test_three_rows_of_each_record_are_complete() -> None:

@@ -12,10 +12,10 @@ from typing_extensions import override
 
 from recon.checks.engine.runner import Answers, Questions
 from recon.model.offsets import Spans
-from tests.truth.judge import WithoutKafka, WorldSources, audit
+from tests.truth.judge import DeclaresSeveral, WithoutKafka, WorldSources, audit
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
-from tests.truth.test_fooled import DeclaresSeveral, MakesThree, fooled, later, right
+from tests.truth.test_fooled import MakesThree, fooled, later, right
 from tests.truth.test_proof_state import accept
 from tests.truth.test_repair import RouteWorld
 from tests.truth.world import TOPIC, IsolationLevel, Log, Query, Topic, World

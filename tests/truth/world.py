@@ -8,7 +8,8 @@ more than one. What recon gets to see of it is in `judge`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from typing import Any, Literal
 from recon.ledger.ledger import Ledger
 from recon.model import CheckpointBatch, DataFile, DeltaCommit, LedgerEntry, ReconStamp, offsets_text, parse_offsets
 from recon.model.fingerprint import PRIME, of_offsets
-from recon.model.offsets import OffsetSpan, Span
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.wire.app_ids import app_id
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from tests.truth.memory import memory_ledger
@@ -41,6 +42,8 @@ NOT_COUNTED: dict[str, None] = dict.fromkeys(
     )
 )
 
+_COUNTS = [name for name in NOT_COUNTED if name.startswith(("rows", "fingerprint"))]
+
 Place = tuple[str, str, int, int]  # topic, topic id, partition, offset
 
 
@@ -52,6 +55,9 @@ class Log:
     start: int = 0
     compacted: set[int] = field(default_factory=set)
     stable: int | None = None  # the last stable offset while a transaction is open
+    open: set[int] = field(default_factory=set)  # the records of that transaction
+    seen_open: bool = False  # whether a ledger entry or an audit has it that this transaction was open
+    unseen: dict[int, int] = field(default_factory=dict)  # aborted records that none saw open: the marker behind them
     leader_epoch: int = 0
     epoch_starts: dict[int, int] = field(default_factory=lambda: {0: 0})  # the first offset of each leader epoch
 
@@ -105,6 +111,11 @@ class Query:
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     planned: list[CheckpointBatch] = field(default_factory=list)
     filters: Callable[[int], bool] = lambda offset: False
+    makes: Callable[[int], int] = lambda offset: 1  # rows that the transform makes of the record at an offset
+    sources: int = 1  # Kafka sources of the query, all of which read the same topics
+    read_of: dict[tuple[str, int], Topic] = field(default_factory=dict)  # the incarnation that a position is of
+    begins: dict[tuple[str, int], int] = field(default_factory=dict)  # below it nothing of that incarnation is read
+    left_out: set[tuple[str, int]] = field(default_factory=set)  # partitions that its plans lack
 
 
 @dataclass
@@ -119,6 +130,15 @@ class Truth:
     def whole(self) -> bool:
         """Whether "complete" would be true."""
         return not (self.lost or self.doubled or self.phantom)
+
+    def told(self) -> list[str]:
+        """It in sentences."""
+        said = [
+            (self.lost, "no live row, though the stream went past them"),
+            (self.doubled, "more than one live row"),
+            (self.phantom, "a live row, though their transaction was aborted"),
+        ]
+        return [f"{places_text(places)}: {what}." for places, what in said if places] or ["Nothing is lost or doubled."]
 
 
 class World:
@@ -139,6 +159,10 @@ class World:
         self.statistics = True  # whether data files carry them
         self.levels_known = True  # whether the hook learns the query's isolation level
         self.states_known = True  # whether the hook learns the state of Kafka's logs
+        self.asked: list[Log] = []  # the logs in which the broker last named an open transaction to the hook
+        self.counts_known = True  # whether Spark reports the counts of a micro-batch
+        self.ids_known = True  # whether the hook learns topic ids
+        self.restored = False  # whether an entry was restored from its commit
         self.states: dict[str, str] = {}  # what each pipeline's hook learnt of it and no entry has yet
         self.expected: set[Place] = set()  # records that the stream read past and should have written
         self.wrong: set[Place] = set()  # records of aborted transactions that it wrote
@@ -152,37 +176,53 @@ class World:
         self.forgiven_rows: Counter[Place] = Counter()  # how many rows each record had then
         self.written: dict[int, int] = {}  # rows in the files that each version added
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
+        self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
+        self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
+        self.lost_unread: set[Place] = set()  # lost before the hook, and no whole audit looked at Kafka since
+        self.hidden: set[Place] = set()  # records of which docs/limits.md says that no audit can know their fate
+        self.story: list[tuple[datetime, str]] = []  # what happened, in sentences
 
     # -- Kafka ---------------------------------------------------------------------------------------------------
 
     def produce(self, count: int = 10, *, transaction: str | None = None, topic: str = TOPIC) -> None:
         """Appends records to every partition; a transaction's end (`committed`, `aborted`) adds a marker."""
         for log in self.topics[topic].logs:
+            if transaction == "aborted":
+                log.unseen.update(dict.fromkeys(range(log.end, log.end + count), log.end + count))
             log.kinds += ["aborted" if transaction == "aborted" else "record"] * count
             log.kinds += ["marker"] if transaction in ("committed", "aborted") else []
+        of = f", in a transaction that is {transaction}" if transaction else ""
+        self.tell(f"{count} records are appended to each partition of {topic}{of}.")
 
     def recreate(self, topic: str = TOPIC, refill: int = 0) -> None:
         """Deletes the topic and makes it anew."""
         self.incarnations += 1
         old = self.topics[topic]
+        self.tell(f"Topic {topic} is deleted and created again.")
+        for p, log in enumerate(old.logs):
+            stable = log.end if log.stable is None else log.stable
+            self._pass_by(old, p, self.query.positions.get((topic, p), 0 if self.query.planned else stable), stable)
         self.topics[topic] = Topic(topic, f"id-{self.incarnations}", [Log() for _ in old.logs], old.compacts)
         self.produce(refill, topic=topic)
 
     def expire(self, upto: int) -> None:
         """Retention moves the log start of every partition."""
-        for topic in self.topics.values():
-            for log in topic.logs:
-                log.start = max(log.start, min(upto, log.end))
+        for log in self.logs:
+            log.start = max(log.start, min(upto, log.end))
+        self.tell(f"Kafka deletes the records below offset {upto}, as retention says.")
 
     def add_partition(self, topic: str = TOPIC) -> None:
         """The topic gets one partition more."""
         self.topics[topic].logs.append(Log())
+        self.tell(f"Topic {topic} gets one partition more.")
 
     def open_transaction(self, count: int, topic: str = TOPIC) -> None:
         """A transaction writes records and stays open: the last stable offset is its first one."""
         for log in self.topics[topic].logs:
             log.stable = log.end if log.stable is None else log.stable
+            log.open |= set(range(log.end, log.end + count))
             log.kinds += ["record"] * count
+        self.tell(f"A transaction appends {count} records to each partition of {topic} and stays open.")
 
     def end_transaction(self, outcome: Literal["committed", "aborted"], topic: str = TOPIC) -> None:
         """The open transaction ends."""
@@ -190,21 +230,34 @@ class World:
             if log.stable is None:
                 continue
             if outcome == "aborted":
-                for offset in range(log.stable, log.end):
+                log.unseen.update({} if log.seen_open else dict.fromkeys(log.open, log.end))
+                for offset in sorted(log.open):
                     place = (topic, self.topics[topic].topic_id, p, offset)
                     log.kinds[offset] = "aborted"
                     if place in self.expected:
                         self.expected.discard(place)
                         self.wrong.add(place)
             log.kinds.append("marker")
-            log.stable = None
+            log.stable, log.open, log.seen_open = None, set(), False
+        self.tell(f"The open transaction of {topic} is {outcome}.")
 
-    def compact(self, chosen: Callable[[int], bool], topic: str = TOPIC) -> None:
-        """Compaction takes records that the stream has read past out of the log."""
+    def compact(self, chosen: Callable[[int], bool], topic: str = TOPIC, *, unread: bool = False) -> None:
+        """Compaction takes records out of the log that the stream has read past; or, `unread`, of the whole log."""
         self.topics[topic].compacts = True
+        taken = []
         for p, log in enumerate(self.topics[topic].logs):
             end = min(self.query.positions.get((topic, p), 0), log.end)
-            log.compacted |= {o for o in range(log.start, end) if log.kinds[o] == "record" and chosen(o)}
+            end = (log.end if log.stable is None else log.stable) if unread else end
+            kinds = ("record", "aborted") if unread else ("record",)
+            now = {o for o in range(log.start, end) if log.kinds[o] in kinds and chosen(o)} - log.compacted
+            log.compacted |= now
+            taken += [(topic, self.topics[topic].topic_id, p, offset) for offset in sorted(now)]
+        # docs/limits.md: a record that something before the hook lost and compaction removed before the first audit;
+        # rows of aborted records which compaction removed, of a topic that is read uncommitted as recon.yml says.
+        self.hidden |= self.lost_unread & set(taken)
+        if self.declared == "read_uncommitted":
+            self.hidden |= {place for place in taken if self.topics[topic].logs[place[2]].kinds[place[3]] == "aborted"}
+        self.tell(f"Compaction removes {places_text(taken) or 'nothing'}.")
 
     # -- the stream -------------------------------------------------------------------------------------------------
 
@@ -242,20 +295,7 @@ class World:
         self.tick()
         query = self.query
         self.number = query.planned[-1].batch_id + 1 if query.planned else 0
-        spans = []
-        for name in query.topics:
-            topic = self.topics[name]
-            for p, log in enumerate(topic.logs):
-                at = query.positions.get((name, p), 0)
-                if p in drop:
-                    continue
-                self.origin.setdefault((name, p), at)
-                stable = log.end if log.stable is None or query.isolation == "read_uncommitted" else log.stable
-                end = max(at, stable if most is None else min(stable, at + most))
-                spans.append(OffsetSpan(name, topic.topic_id, p, min(at + skip, end), end))
-                for offset in range(at, min(at + skip, end)):
-                    self._read(topic, p, offset)  # passed by, and never written
-                query.positions[name, p] = end
+        spans = self._spans(most, drop, skip)
         self._plan(spans, finish)
         read: list[Place] = []
         for span in spans:
@@ -265,31 +305,45 @@ class World:
                 for offset in range(span.start_offset, span.end_offset)
                 if self._read(topic, span.partition, offset)
             ]
+        self.tell(f"Micro-batch {self.number} of {query.query_id} reads {spans_text(spans)}.")
         if swallow:
+            self.tell("Its error is swallowed: nothing is written.")
             return
-        kept = [place for place in read if not query.filters(place[3])]
+        kept = self._returned(read)
         lost = {kept[i] for i in lose if i < len(kept)}
         again = [place for i, place in enumerate(kept) if i in double]
         faulty = [place for place in kept if place not in lost] + again
         if by == "transform" and not again:
             self.expected -= lost  # leaving rows out, and doubling none, is what a transform that filters does
+        if by == "reader":
+            self.lost_unread |= lost
+        for what, places in (("loses", lost), ("doubles", again)):
+            if places:
+                who = {"reader": "What runs before the hook", "transform": "The transform", "sink": "The sink"}[by]
+                self.tell(f"{who} {what} {places_text(places)}.")
         returned = kept if by == "sink" else faulty
         read = [place for place in read if place not in lost] + again if by == "reader" else read
         self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
 
     def crash(self, at: Literal["write", "entry", "commit"], **faults: Any) -> None:
         """The driver dies in a micro-batch: before its write, before its ledger entry, before commits/N."""
+        self.restart()
         if at == "write":
             self._crash_before_write()
             return
+        topics = dict(self.topics)
         self.micro_batch(entry=at != "entry", finish=False, **faults)
         version, spans, read, returned = self.last
-        stamp = self.commits[version].stamp
-        written = self.commits[version].rows_added
+        stamp, table = self.commits[version].stamp, self.tables
+        written = self.commits[version].rows_taken
         assert stamp is not None and written is not None
+        self.tell(f"The driver dies before {'the ledger entry' if at == 'entry' else f'commits/{stamp.batch_id}'}.")
 
         def replay() -> None:
-            if at == "entry":
+            if table != self.tables or not self.commits:  # the table that has this commit is gone
+                self._run_again(spans, topics)
+                return
+            if at == "entry" and version in self.commits:
                 self.restore_entry(version)
             # A replay takes the counts of the earlier attempt's entry; a restored one has none.
             more: dict[str, Any] = {"status": "already_committed", "attempt": 2}
@@ -301,41 +355,90 @@ class World:
     def _crash_before_write(self) -> None:
         """The micro-batch is planned and nothing of it written."""
         self.tick()
+        self.number = self.query.planned[-1].batch_id + 1 if self.query.planned else 0
+        spans, topics = self._spans(None, (), 0), dict(self.topics)
+        self._plan(spans, finish=False)
+        self.unread = [(topics[span.topic], span) for span in spans]
+        self.tell(f"The driver dies in micro-batch {self.number}, which was to read {spans_text(spans)}.")
+        self.interrupted = lambda: self._run_again(spans, topics)
+
+    def _run_again(self, planned: Sequence[OffsetSpan], topics: Mapping[str, Topic]) -> None:
+        """Reads and writes what an attempt planned; of a topic made anew since, these are offsets of the new log."""
+        self.unread = []
+        spans = [replace_topic_id(s, self.topics[s.topic].topic_id if self.ids_known else None) for s in planned]
+        for s in planned:
+            if self.topics[s.topic] is not topics[s.topic]:
+                self._pass_by(topics[s.topic], s.partition, s.start_offset, s.end_offset)
+        read = [
+            (s.topic, self.topics[s.topic].topic_id, s.partition, offset)
+            for s in spans
+            for offset in range(s.start_offset, min(s.end_offset, self.topics[s.topic].logs[s.partition].end))
+            if self._read(self.topics[s.topic], s.partition, offset)
+        ]
+        kept = self._returned(read)
+        self._write(spans, read, kept, kept)
+
+    def _spans(self, most: int | None, drop: Collection[int], skip: int) -> list[OffsetSpan]:
+        """What the next micro-batch reads, from the positions, which move on."""
         query, spans = self.query, []
-        self.number = query.planned[-1].batch_id + 1 if query.planned else 0
         for name in query.topics:
             topic = self.topics[name]
             for p, log in enumerate(topic.logs):
-                at = query.positions.get((name, p), 0)
-                self.origin.setdefault((name, p), at)
-                open_ = log.stable is not None and query.isolation == "read_committed"
-                end = max(at, log.stable or 0) if open_ else max(at, log.end)
-                spans.append(OffsetSpan(name, topic.topic_id, p, at, end))
-                query.positions[name, p] = end
-        self._plan(spans, finish=False)
+                where = (name, p)
+                if p in drop or where in query.left_out:
+                    continue
+                at = query.positions.get(where, 0)
+                self.origin.setdefault(where, at)
+                self._pass_what_no_position_reaches(topic, p, at)
+                stable = log.end if log.stable is None or query.isolation == "read_uncommitted" else log.stable
+                end = max(at, stable if most is None else min(stable, at + most))
+                known = topic.topic_id if self.ids_known else None
+                spans += [OffsetSpan(name, known, p, min(at + skip, end), end, i) for i in range(query.sources)]
+                # Passed by, and never written; a query without a position simply begins there.
+                for offset in range(at, min(at + skip, end)) if where in query.positions else ():
+                    self._read(topic, p, offset)
+                query.positions[where] = end
+        return spans
 
-        def replay() -> None:
-            read = [
-                (s.topic, str(s.topic_id), s.partition, offset)
-                for s in spans
-                for offset in range(s.start_offset, s.end_offset)
-                if self._read(self.topics[s.topic], s.partition, offset)
-            ]
-            kept = [place for place in read if not query.filters(place[3])]
-            self._write(spans, read, kept, kept)
+    def _pass_what_no_position_reaches(self, topic: Topic, partition: int, at: int) -> None:
+        """Of a topic that was made anew, what lies below the position that the query had in the old one."""
+        where = (topic.name, partition)
+        if self.query.read_of.setdefault(where, topic) is not topic:
+            self.query.read_of[where] = topic
+            self.query.begins[where] = at
+        self._pass_by(topic, partition, 0, self.query.begins.get(where, 0))
 
-        self.interrupted = replay
+    def comes_back(self, where: tuple[str, int], at: int) -> None:
+        """A partition that the plans lacked is read again from an offset on."""
+        topic = self.topics[where[0]]
+        self._pass_by(topic, where[1], self.query.positions.get(where, 0), at)
+        self.query.positions[where] = at
+
+    def _pass_by(self, topic: Topic, partition: int, start: int, end: int) -> None:
+        """The stream goes past these offsets and reads none: records that it should have written are expected."""
+        log = topic.logs[partition]
+        if self.query.pipeline != PIPELINE:
+            return
+        for offset in range(start, min(end, log.end)):
+            place = (topic.name, topic.topic_id, partition, offset)
+            if place not in self.passed:
+                self.passed.add(place)
+                gone = offset in log.compacted or log.kinds[offset] != "record" or self.query.filters(offset)
+                self.expected |= set() if gone else {place}
 
     def restart(self) -> None:
         """The query starts again after a crash: it replays the micro-batch that was not finished."""
         if self.interrupted is not None:
             self.tick()
+            self.tell("The query starts again, and runs its unfinished micro-batch once more.")
             replay, self.interrupted = self.interrupted, None
             replay()
             self.query.planned[-1] = replace(self.query.planned[-1], committed=True)
 
     def restore_entry(self, version: int) -> None:
         """The hook restores the entry of a commit from its stamp."""
+        self.restored = True
+        self.tell(f"The hook restores the ledger entry of version {version}.")
         commit = self.commits[version]
         assert commit.stamp is not None
         self.enter(
@@ -343,7 +446,7 @@ class World:
             parse_offsets(commit.stamp.offsets_text),
             read=(),
             returned=(),
-            written=commit.rows_added or 0,
+            written=commit.rows_taken or 0,
             version=version,
             status="rebuilt",
             started_at=commit.timestamp,
@@ -354,10 +457,12 @@ class World:
     def purge_checkpoint(self, keep: int) -> None:
         """Spark removes the checkpoint's oldest micro-batches."""
         self.query.planned = self.query.planned[-keep:]
+        self.tell(f"The checkpoint keeps its last {keep} micro-batches alone.")
 
     def set_back(self, batches: int) -> None:
         """An older copy of the checkpoint is put back, which lacks its newest micro-batches."""
         self.query.planned = self.query.planned[:-batches]
+        self.tell(f"A copy of the checkpoint is put back that lacks the last {batches} micro-batches.")
 
     def _read(self, topic: Topic, partition: int, offset: int) -> bool:
         """Whether the stream gets a record there; what it should write is expected from now on."""
@@ -379,6 +484,11 @@ class World:
             self.wrong.add(place)
             return True
         return kind == "record"
+
+    def _returned(self, read: Sequence[Place]) -> list[Place]:
+        """What the transform makes of the records that were read."""
+        query = self.query
+        return [place for place in read if not query.filters(place[3]) for _ in range(query.makes(place[3]))]
 
     def _plan(self, spans: Sequence[OffsetSpan], finish: bool) -> None:
         query = self.query
@@ -422,6 +532,8 @@ class World:
             operation_metrics={"numOutputRows": str(len(written) + inflated)},
         )
         self.last = (version, spans, read, returned)
+        how = ", with no stamp" if not hook else ", with no ledger entry" if not entry else ""
+        self.tell(f"{len(written)} rows are written as version {version}{how}.")
         self.rows += [Row(version, query.pipeline, query.epoch, batch_id if hook else None, place) for place in written]
         if hook and entry:
             self.enter(stamp, spans, read=read, returned=returned, written=len(written) + inflated, version=version)
@@ -461,9 +573,10 @@ class World:
             "fingerprint_returned": fingerprint(returned),
             "fingerprint_given": fingerprint(returned),
             "isolation_level": self.query.isolation if self.levels_known else None,
-            "kafka_state": self.states.pop(stamp.pipeline, None),
+            "kafka_state": self._told_by_kafka(stamp.pipeline),
             "sink_table_id": self.table_id,
             "sink_version": version,
+            **({} if self.counts_known else dict.fromkeys(_COUNTS)),
             "started_at": self.now + self.skew,
             "committed_at": self.now + self.skew + timedelta(seconds=2),
             "spark_version": "4.0.0",
@@ -478,8 +591,17 @@ class World:
             self.states[stamp.pipeline] = self._kafka_state(entry.sequence)
         return entry
 
+    def _told_by_kafka(self, pipeline: str) -> str | None:
+        """What the hook learnt behind the entry before this one."""
+        state = self.states.pop(pipeline, None)
+        if state is not None and pipeline == PIPELINE:
+            for log in self.asked:
+                log.seen_open |= log.stable is not None
+        return state
+
     def _kafka_state(self, after: int) -> str:
         """What the broker says of the logs behind an entry; the next entry has it."""
+        self.asked = [log for name in self.query.topics for log in self.topics[name].logs if log.stable is not None]
         topics = {
             name: TopicLogs(
                 partition=list(range(len(logs := self.topics[name].logs))),
@@ -497,13 +619,27 @@ class World:
         query = self.query
         number = int(query.query_id.split("-")[1]) + 1
         self.interrupted = None
+        for of, span in self.unread:  # planned by a micro-batch that nobody runs again
+            self._pass_by(of, span.partition, span.start_offset, span.end_offset)
+        self.unread = []
         starts = {(t, p): log.start for t in query.topics for p, log in enumerate(self.topics[t].logs)}
+        starts.update(positions or {})
+        self.tell(f"The checkpoint is removed; a new query begins at {starts_text(starts)}.")
+        begins = {}
+        for (name, p), start in starts.items():
+            topic, before = self.topics[name], query.read_of.get((name, p))
+            if before is not None and p < len(topic.logs):
+                same = before is topic
+                self._pass_by(topic, p, query.positions[name, p] if same else 0, start)
+                begins[name, p] = query.begins.get((name, p), 0) if same else start
         self.query = replace(
             query,
             query_id=f"q-{number}",
             epoch=query.epoch + epoch,
-            positions={**starts, **(positions or {})},
+            positions=starts,
             planned=[],
+            read_of={where: self.topics[where[0]] for where in begins},
+            begins=begins,
         )
 
     # -- the table --------------------------------------------------------------------------------------------------
@@ -539,10 +675,13 @@ class World:
         stamp = replace(again.stamp, **changes)
         made = self.commit("WRITE", added=len(rows), stamp=stamp, txn=again.txn)
         self.rows += [replace(row, version=made, batch_id=stamp.batch_id) for row in rows]
+        self.tell(f"The {len(rows)} rows of version {version} are committed again, as version {made}.")
 
     def delete(self, gone: Callable[[Row], bool], *, logged: bool = True) -> None:
         """Rows vanish from the table: by a DELETE, or, not `logged`, because data files are removed from the store."""
         kept = [row for row in self.rows if not gone(row)]
+        how = "A DELETE removes" if logged else "Somebody removes data files from the store, with"
+        self.tell(f"{how} {places_text(row.place for row in self.rows if gone(row)) or 'no rows'}.")
         if logged:
             self.tick()
             predicate = {"predicate": '["(_source_offset = 7)"]' if kept else '["true"]'}
@@ -558,6 +697,7 @@ class World:
     def optimize(self) -> None:
         """OPTIMIZE: the same rows in other files."""
         self.tick()
+        self.tell("OPTIMIZE writes the table's rows into other files.")
         self.commit("OPTIMIZE", files_added=1, files_removed=len(self.commits))
 
     def compact_and_lose(self, lost: Row) -> None:
@@ -572,6 +712,12 @@ class World:
             files_removed=len(self.commits),
         )
         self.rows = [row for row in self.rows if row is not lost]
+        self.tell(f"A commit that calls itself OPTIMIZE leaves out {places_text([lost.place])}.")
+
+    @property
+    def logs(self) -> list[Log]:
+        """The logs of all topics."""
+        return [log for topic in self.topics.values() for log in topic.logs]
 
     @property
     def table_id(self) -> str:
@@ -599,6 +745,7 @@ class World:
         rows = [row for row in self.rows if again(row)]
         version = self.commit("WRITE", added=len(rows))
         self.rows += [replace(row, version=version) for row in rows]
+        self.tell(f"Somebody inserts rows of the table into it once more: {places_text(row.place for row in rows)}.")
 
     def restore(self, version: int) -> None:
         """RESTORE TABLE … TO VERSION AS OF."""
@@ -608,22 +755,26 @@ class World:
         parameters = {"version": str(version)}
         self.commit("RESTORE", added=back.total(), removed=gone.total(), operation_parameters=parameters)
         self.rows = list(then)
+        self.tell(f"RESTORE TABLE ... TO VERSION AS OF {version}.")
         self.lost_files = [rows for rows in self.lost_files if rows[0].version <= version]
 
     def remove_table(self) -> None:
         """The table's folder is removed; the next commit makes it anew, with version 0."""
         self.rows, self.commits, self.lost_files, self.snapshots = [], {}, [], {}
+        self.tell("The table is removed.")
 
     def drop_table(self) -> None:
         """DROP TABLE and CREATE TABLE: versions begin at 0 again."""
         self.tick()
         self.remove_table()
         self.commit("CREATE TABLE", data_change=False)
+        self.tell("The table is made anew.")
 
     def clean_log(self, keep: int = 1) -> None:
         """The log's files but the newest are cleaned up behind a checkpoint."""
         first = max(min(self.commits), max(self.commits) - keep + 1)
         self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
+        self.tell(f"The table's log is cleaned up: it begins at version {first}.")
 
     def rewrite(self, changed: Callable[[Row], bool], lost: Callable[[Row], bool]) -> None:
         """Another program's UPDATE or MERGE writes rows anew, and leaves some out."""
@@ -633,12 +784,61 @@ class World:
         version = self.commit("MERGE", added=len(kept), removed=len(touched))
         rest = [row for row in self.rows if not changed(row)]
         self.rows = rest + [replace(row, version=version) for row in kept]
+        gone = places_text(row.place for row in touched if lost(row)) or "none"
+        self.tell(f"Another program's MERGE writes {len(kept)} rows anew and leaves out {gone}.")
+
+    def append_as_stranger(self, places: Sequence[Place]) -> None:
+        """Another program appends rows of these records, or of what is no record of the topics, without a stamp."""
+        self.tick()
+        version = self.commit("WRITE", added=len(places))
+        self.rows += [Row(version, None, 0, None, place) for place in places]
+        self.tell(f"Another program appends rows: {places_text(places)}.")
+
+    def merge_as(self, other: Query, changed: Callable[[Row], bool], lost: Callable[[Row], bool]) -> None:
+        """Another recon pipeline reads its topics, and its MERGE writes rows anew that are not its own."""
+        with self.running(other):
+            self.micro_batch()
+        touched = [row for row in self.rows if changed(row) and row.version in self.commits]
+        kept = [row for row in touched if not lost(row)]
+        version = max(self.commits)
+        added = self.commits[version].rows_taken or 0
+        self.commits[version] = replace(
+            self.commits[version],
+            operation="MERGE",
+            operation_parameters={},
+            rows_added=added + len(kept) if self.statistics else None,
+            rows_removed=len(touched) if self.statistics else None,
+            files_removed=int(bool(touched)),
+            operation_metrics={
+                "numTargetRowsInserted": str(added),
+                "numTargetRowsUpdated": str(len(kept)),
+                "numTargetRowsDeleted": str(len(touched) - len(kept)),
+                "numSourceRows": str(added + len(touched)),
+            },
+        )
+        self.written[version] = added + len(kept)
+        mine = {id(row) for row in touched}
+        self.rows = [row for row in self.rows if id(row) not in mine] + [replace(r, version=version) for r in kept]
+        gone = places_text(row.place for row in touched if lost(row)) or "none"
+        self.tell(f"Its commit is a MERGE, which writes {len(kept)} of our rows anew and leaves out {gone}.")
+
+    @contextmanager
+    def running(self, other: Query) -> Iterator[None]:
+        """Another query runs, beside the one whose audits these are, which may be in the middle of a micro-batch."""
+        mine, interrupted, number, unread = self.query, self.interrupted, self.number, self.unread
+        self.query, self.interrupted = other, None
+        yield
+        self.query, self.interrupted, self.number, self.unread = mine, interrupted, number, unread
 
     # -- time, and the truth ----------------------------------------------------------------------------------------
 
     def tick(self, **delta: float) -> None:
         """Time goes on, by ten seconds or as told."""
         self.now += timedelta(**(delta or {"seconds": 10}))
+
+    def tell(self, sentence: str) -> None:
+        """Notes what happens, for whoever reads the history."""
+        self.story.append((self.now, sentence))
 
     @property
     def truth(self) -> Truth:
@@ -649,15 +849,42 @@ class World:
         """The same of the records that were read from a micro-batch of the first epoch on."""
         live = Counter(row.place for row in self.rows)
         before = {place for place, at in self.read_by.items() if at < batch_id}
+        due, makes = self.query.sources, self.query.makes
         return Truth(
-            lost={place for place in self.expected - before - self.forgiven.lost if not live[place]},
+            lost={
+                place
+                for place in self.expected - before - self.forgiven.lost
+                if live[place] < due * min(1, makes(place[3]))
+            },
             doubled={
                 place
                 for place, count in live.items()
-                if count > max(1, self.forgiven_rows[place]) and place not in before
+                if count > max(due * makes(place[3]), self.forgiven_rows[place]) and place not in before
             },
             phantom={place for place in self.wrong - before if live[place]},
         )
+
+    def knowable_since(self, batch_id: int) -> Truth:
+        """The same without the records of which docs/limits.md says that no audit can know what became of them."""
+        truth = self.truth_since(batch_id)
+        return Truth(
+            truth.lost - self.hidden,
+            truth.doubled,
+            {place for place in truth.phantom - self.hidden if not self._marker_is_unread(place)},
+        )
+
+    def _marker_is_unread(self, place: Place) -> bool:
+        """docs/limits.md: aborted records of which nobody saw the transaction open show once their marker is read."""
+        topic, topic_id, partition, offset = place
+        if self.topics[topic].topic_id != topic_id:
+            return False
+        marker = self.topics[topic].logs[partition].unseen.get(offset)
+        return marker is not None and marker >= self.query.positions[topic, partition]
+
+    def sees_open(self) -> None:
+        """An audit that Kafka answers, or an entry with Kafka's answer, has it which transactions are open."""
+        for log in self.logs:
+            log.seen_open |= log.stable is not None
 
     def forgive(self) -> None:
         """Somebody accepts what is lost and doubled now: from then on the truth is what is lost or doubled besides."""
@@ -669,6 +896,27 @@ class World:
 def fingerprint(places: Iterable[Place]) -> int:
     """The fingerprint of the rows of these records."""
     return sum(of_offsets(topic, partition, [offset]) for topic, _, partition, offset in places) % PRIME
+
+
+def places_text(places: Iterable[Place]) -> str:
+    """Records by topic partition, as ranges; one that is there several times is named once."""
+    offsets: dict[tuple[str, str, int], list[int]] = {}
+    for topic, topic_id, partition, offset in places:
+        offsets.setdefault((topic, topic_id, partition), []).append(offset)
+    return ", ".join(
+        f"{topic}-{partition} ({topic_id}) {' '.join(f'[{start}, {end})' for start, end in Spans.of_offsets(found))}"
+        for (topic, topic_id, partition), found in sorted(offsets.items(), key=str)
+    )
+
+
+def spans_text(spans: Iterable[OffsetSpan]) -> str:
+    """Ranges, in words."""
+    return ", ".join(f"{s.topic}-{s.partition} [{s.start_offset}, {s.end_offset})" for s in spans) or "nothing"
+
+
+def starts_text(starts: Mapping[tuple[str, int], int]) -> str:
+    """Positions, in words."""
+    return ", ".join(f"{topic}-{partition} offset {offset}" for (topic, partition), offset in sorted(starts.items()))
 
 
 def replace_topic_id(span: OffsetSpan, topic_id: str | None) -> OffsetSpan:

@@ -1,0 +1,122 @@
+"""A history that shows the judge to be wrong, made as short as it can be, and told in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import groupby
+
+from recon.model import RUNNING, HarmedRange, Level
+from recon.model.offsets import Span, Spans
+from tests.truth.histories import Judge, Plan, Told, told
+from tests.truth.judge import Judgement, audit
+
+Rule = Callable[[Told], bool]
+
+
+def is_complete_though_harmed(one: Told) -> bool:
+    """ "complete" was said, and a record is lost, doubled, or of an aborted transaction."""
+    return one.judgement.answer == "complete" and not one.world.knowable_since(one.judgement.first_batch_id).whole
+
+
+def is_refuted_though_nothing_happened(one: Told) -> bool:
+    """ "complete" was not said, and nothing happened that an audit may refute, or somebody accepted all of it."""
+    world = one.world
+    if one.judgement.answer == "complete" or not world.settled or world.wrong:
+        return False
+    stopped = world.interrupted is not None  # STALLED
+    # docs/limits.md, "Restored entries": a marker looks like a lost record that compaction removed.
+    unclear = world.restored and any(topic.compacts for topic in world.topics.values())
+    # An uncommitted reader's hole behind an open transaction: what it is, a committed reader tells once that has ended.
+    unclear |= world.query.isolation == "read_uncommitted" and any(log.stable is not None for log in world.logs)
+    return world.ledger.exists() and bool(world.query.planned) and not stopped and not unclear
+
+
+def has_a_finding_in_no_incident(one: Told) -> bool:
+    """A code that refutes, or that nothing could decide, is in no open incident."""
+    return bool(uncovered(one.judgement))
+
+
+def has_a_range_in_two_incidents(one: Told) -> bool:
+    """Missing rows are counted in two open incidents."""
+    return bool(counted_twice(one.judgement))
+
+
+def is_complete_though_counts_differ(one: Told) -> bool:
+    """ "complete" was said, and the row account of a sink does not add up."""
+    accounts = [sink.account for sink in one.judgement.facts.sinks if sink.account is not None]
+    return one.judgement.answer == "complete" and any(account.difference not in (None, 0) for account in accounts)
+
+
+# What must be so of no history.
+RULES: tuple[Rule, ...] = (
+    is_complete_though_harmed,
+    is_refuted_though_nothing_happened,
+    has_a_finding_in_no_incident,
+    has_a_range_in_two_incidents,
+    is_complete_though_counts_differ,
+)
+
+
+def uncovered(judgement: Judgement) -> set[str]:
+    """Codes that refute, or that nothing could decide, and are in no open incident."""
+    reported = {
+        str(finding.code)
+        for result in judgement.results
+        for finding in result.findings
+        if result.check not in RUNNING and finding.level in (Level.FAIL, Level.UNPROVED)
+    }
+    return reported - {code for one in judgement.facts.incidents if one.state == "open" for code in one.codes}
+
+
+def counted_twice(judgement: Judgement) -> list[HarmedRange]:
+    """Ranges of missing rows that two open incidents have."""
+    seen: dict[tuple[str, str | None, int], Spans] = {}
+    twice = []
+    for one in (one for one in judgement.facts.incidents if one.state == "open"):
+        for lost in (lost for lost in one.ranges if lost.harm in ("lost", "missing", "removed")):
+            where, span = (lost.topic, lost.topic_id, lost.partition), Span(lost.start_offset, lost.end_offset)
+            before = seen.get(where, Spans())
+            twice += [lost] if before.intersect(Spans((span,))) else []
+            seen[where] = before.union(Spans((span,)))
+    return twice
+
+
+def shrunk(plan: Plan, rule: Rule, judge: Judge = audit) -> Told:
+    """The shortest history that leaving out one act after the other makes of a plan, and that still breaks the rule."""
+    found = told(plan, judge)
+    goes_on = True
+    while goes_on:
+        goes_on = False
+        for place in reversed(range(len(found.plan.steps))):
+            steps = found.plan.steps
+            shorter = _broken(replace(found.plan, steps=(*steps[:place], *steps[place + 1 :])), rule, judge)
+            if shorter is not None:
+                found, goes_on = shorter, True
+    return found
+
+
+def _broken(plan: Plan, rule: Rule, judge: Judge) -> Told | None:
+    try:
+        one = told(plan, judge)
+    except (ArithmeticError, AssertionError, LookupError, ValueError):
+        return None  # an act needs one that was left out
+    return one if rule(one) else None
+
+
+def as_story(one: Told, rule: Rule, of: int) -> str:
+    """A history in sentences, by day; `of` is how many acts it had before it was shrunk."""
+    left = Counter(step.name for step in one.plan.steps)
+    first = one.world.story[0][0].date() if one.world.story else None
+    lines = [
+        (rule.__doc__ or rule.__name__).strip(),
+        f"Seed {one.plan.seed}, declared {one.plan.declared}; {len(one.plan.steps)} of {of} acts are enough: "
+        f"{', '.join(name if count == 1 else f'{count} × {name}' for name, count in left.items())}.",
+    ]
+    for day, said in groupby(one.world.story, key=lambda told: told[0].date()):
+        lines.append(f"Day {(day - first).days + 1 if first else 1}")
+        lines += [f"  {at:%H:%M} {sentence}" for at, sentence in said]
+    lines += [f'The answer is "{one.judgement.answer}".', "What really happened"]
+    lines += [f"  {sentence}" for sentence in one.world.knowable_since(one.judgement.first_batch_id).told()]
+    return "\n".join(lines)
