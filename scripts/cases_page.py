@@ -1,14 +1,18 @@
-"""Write the table of fault cases in docs/verdicts.md; `python scripts/cases_page.py`.
+"""Write the two tables of fault cases in docs/verdicts.md; `python scripts/cases_page.py`.
 
-Codes and tests come from the marks of the tests (`@pytest.mark.case(41, "GAP")`), answers from the last run of each
-test (tests/cases/.results.json). A test that was not run here keeps the answer that the page has.
+The first is of the tests on real parts. Codes and tests come from their marks (`@pytest.mark.case(41, "GAP")`), answers
+from the last run of each (tests/cases/.results.json). A test that was not run here keeps the answer that the page has.
+
+The second is of the stories of tests/truth, which the script itself has the judge answer.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +23,7 @@ OUTCOMES = ROOT / "tests" / "cases" / ".results.json"
 _FOLDERS = ("cases", "crash", "kafka", "spark")
 Verdict = tuple[str, int, tuple[str, ...]]  # a test's name, the case, the codes
 _TABLE = re.compile(r"(?<=<!-- cases -->\n).*?(?=<!-- /cases -->)", re.DOTALL)
+_STORIES = re.compile(r"(?<=<!-- stories -->\n).*?(?=<!-- /stories -->)", re.DOTALL)
 TEST = re.compile(r"\[(\w+)\]\(\.\./([\w/.]+)\)")
 
 CASES: Mapping[int, str] = {
@@ -219,10 +224,26 @@ def table(tests: Sequence[Marked], answers: Mapping[Verdict, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def stories() -> str:
+    """The table of the stories that the model has: a line for each case and each of its verdicts."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    verdicts: dict[tuple[int, str, str], list[str]] = {}
+    for one in sorted(importlib.import_module("tests.truth.stories").STORIES.values(), key=lambda one: one.case):
+        _, judgement = one.story()
+        codes = ", ".join(f"`{code}`" for code in sorted(judgement.codes))
+        verdicts.setdefault((one.case, codes, judgement.facts.says), []).append(one.story.__name__.replace("_", " "))
+    lines = ["| # | what happens in the model | codes | answer |", "| --- | --- | --- | --- |"]
+    for (case, codes, answer), told in verdicts.items():
+        lines.append(f"| {case} | {'; '.join(told)} | {codes} | {answer} |")
+    return "\n".join(lines) + "\n"
+
+
 def page(*, fresh: bool = False) -> str:
     """The page with its table as it should be; with `fresh`, answers of the last run here take the page's place."""
     answers = shown() | (found() if fresh else {})
-    return _TABLE.sub(lambda _: table(marked(), answers), PAGE.read_text(encoding="utf-8"))
+    text = _TABLE.sub(lambda _: table(marked(), answers), PAGE.read_text(encoding="utf-8"))
+    return _STORIES.sub(lambda _: stories(), text) if fresh else text
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Fault cases 41 and on: what a proof must not be fooled by, on real parts. tests/truth has them all, in a model."""
+"""Fault cases 41 and on: what a proof must not be fooled by, on real parts.
+
+tests/truth has them in a model, too; of case 90 the audit alone (tests/truth/stories.py).
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from recon.model import Code
+from tests.truth.stories import STORIES
 
 ROOT = Path(__file__).parents[3]
 _spec = importlib.util.spec_from_file_location("cases_page", ROOT / "scripts" / "cases_page.py")
@@ -17,6 +18,15 @@ _spec.loader.exec_module(cases_page)
 
 def test_the_table_is_the_one_that_is_generated() -> None:
     assert cases_page.PAGE.read_text() == cases_page.page(), "run python scripts/cases_page.py"
+
+
+def test_the_table_of_the_model_is_what_the_judge_answers() -> None:
+    text = cases_page.PAGE.read_text()
+    assert f"<!-- stories -->\n{cases_page.stories()}<!-- /stories -->" in text, "run python scripts/cases_page.py"
+
+
+def test_the_model_has_the_cases_from_41_on() -> None:
+    assert set(range(41, 91)) <= {one.case for one in STORIES.values()}
 
 
 def test_every_case_has_a_test_or_a_reason_and_an_answer() -> None:
