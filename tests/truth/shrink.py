@@ -46,7 +46,12 @@ def has_a_range_in_two_incidents(one: Told) -> bool:
 def is_complete_though_counts_differ(one: Told) -> bool:
     """ "complete" was said, and the row account of a sink does not add up."""
     accounts = [sink.account for sink in one.judgement.facts.sinks if sink.account is not None]
-    return one.judgement.answer == "complete" and any(account.difference not in (None, 0) for account in accounts)
+    world = one.world
+    # Two terms of an account may have one offset: a record that the transform dropped and compaction removed since, and
+    # a row of which somebody accepted that nobody knows whether its transaction was aborted.
+    overlap = "filters" in world.acts and any(topic.compacts for topic in world.topics.values())
+    differ = any(account.difference not in (None, 0) and not account.undecided for account in accounts)
+    return one.judgement.answer == "complete" and differ and not overlap
 
 
 # What must be so of no history.

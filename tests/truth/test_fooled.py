@@ -478,6 +478,42 @@ def test_another_checkpoint_writes_rows_again_without_an_entry_and_the_log_is_cl
     assert "DUPLICATE" in audit(world, full=True).codes
 
 
+@fooled(
+    "the rows that another program added are compared with the table's while the log shows their commit; which offsets "
+    "they have, nothing remembers"
+)
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("cleaned", ["before it is read", "after it is read"])
+def test_another_program_adds_a_record_that_the_query_reads_later_and_the_log_is_cleaned_up(
+    cleaned: str, full: bool
+) -> None:
+    """The audit that sees the commit finds the record once; while the log is there, the next one finds it twice."""
+    world = ran(2)
+    world.produce(5)
+    world.append_as_stranger([(TOPIC, "id-1", 0, 12)])
+    assert later(world).codes == {"UNSTAMPED"}
+    if cleaned == "before it is read":
+        world.micro_batch(most=1)
+        world.clean_log()
+        assert later(world).answer == "complete"
+    world.tick(days=2)
+    ran(2, world)
+    if cleaned == "after it is read":
+        world.clean_log()
+    assert (TOPIC, "id-1", 0, 12) in world.truth.doubled
+    right(world, audit(world, full=full))
+
+
+def test_another_program_adds_a_record_that_the_query_reads_days_later() -> None:
+    world = ran(2)
+    world.produce(5)
+    world.append_as_stranger([(TOPIC, "id-1", 0, 12)])
+    assert later(world).answer == "complete"
+    world.tick(days=2)
+    ran(2, world)
+    assert "DUPLICATE" in audit(world).codes
+
+
 # -- repairs --------------------------------------------------------------------------------------------------------
 
 

@@ -179,6 +179,7 @@ class World:
         self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
         self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
         self.lost_unread: set[Place] = set()  # lost before the hook, and no whole audit looked at Kafka since
+        self.unlogged: set[Row] = set()  # rows without a stamp of which the log has no commit any more
         self.hidden: set[Place] = set()  # records of which docs/limits.md says that no audit can know their fate
         self.story: list[tuple[datetime, str]] = []  # what happened, in sentences
 
@@ -773,6 +774,7 @@ class World:
     def clean_log(self, keep: int = 1) -> None:
         """The log's files but the newest are cleaned up behind a checkpoint."""
         first = max(min(self.commits), max(self.commits) - keep + 1)
+        self.unlogged |= {row for row in self.rows if row.version < first and row.batch_id is None}
         self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
         self.tell(f"The table's log is cleaned up: it begins at version {first}.")
 
@@ -847,7 +849,8 @@ class World:
 
     def truth_since(self, batch_id: int) -> Truth:
         """The same of the records that were read from a micro-batch of the first epoch on."""
-        live = Counter(row.place for row in self.rows)
+        # Rows of other topics are the business of whoever reads these.
+        live = Counter(row.place for row in self.rows if row.place[0] in self.query.topics)
         before = {place for place, at in self.read_by.items() if at < batch_id}
         due, makes = self.query.sources, self.query.makes
         return Truth(
@@ -867,9 +870,11 @@ class World:
     def knowable_since(self, batch_id: int) -> Truth:
         """The same without the records of which docs/limits.md says that no audit can know what became of them."""
         truth = self.truth_since(batch_id)
+        # docs/limits.md: rows without a stamp may repeat others, once the log no longer shows their commits.
+        witnessed = Counter(row.place for row in self.rows if row not in self.unlogged)
         return Truth(
             truth.lost - self.hidden,
-            truth.doubled,
+            {place for place in truth.doubled if witnessed[place] > 1},
             {place for place in truth.phantom - self.hidden if not self._marker_is_unread(place)},
         )
 
