@@ -55,6 +55,33 @@ def test_a_new_checkpoint_skips_the_marker_of_a_committed_transaction() -> None:
     assert world.truth.whole and judgement.answer == "complete", judgement.because
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_aborted_records_of_a_topic_made_anew_at_offsets_that_the_old_topic_had_as_well(full: bool) -> None:
+    """The old topic's offsets were read first, and read committed; somebody accepted all that its end left open."""
+    world = ran(1)
+    for count in (3, 5):
+        world.produce(count, transaction="aborted")
+        world.micro_batch()
+    world.recreate(refill=8)
+    world.new_checkpoint()
+    world.micro_batch()
+    audit(world)
+    accept(world)
+    world.open_transaction(4)
+    world.micro_batch()
+    assert audit(world).answer == "complete"
+    world.end_transaction("aborted")
+    world.query.isolation = "read_uncommitted"
+    world.micro_batch(most=2)
+    assert world.truth.phantom == {(TOPIC, "id-2", p, offset) for p in range(2) for offset in (8, 9)}
+    world.tick(hours=2)
+    judgement = audit(world, full=full)
+    right(world, judgement)
+    # Kafka is asked about offsets of the old topic, too, which the new one does not have yet: so it is not decided.
+    found = [f for r in judgement.results for f in r.findings if f.code == "INCONCLUSIVE"]
+    assert {(f.topic_id, f.epoch, f.span) for f in found} == {("id-2", 1, (8, 10))}
+
+
 def test_a_transaction_that_the_hook_never_saw_is_aborted_and_a_new_checkpoint_begins_at_latest() -> None:
     world = World()  # declared read_committed; the entries say read_uncommitted
     world.query.isolation = "read_uncommitted"

@@ -30,8 +30,8 @@ def read_uncommitted(counts: Account) -> frozenset[int]:
 
 
 def readings_of(stretches: ReadStretches, entries: Collection[int]) -> Iterator[Piece]:
-    """What some of the entries read of a topic partition."""
-    return (piece for piece in stretches.pieces(stretches.ranges) if piece.entry in entries) if entries else iter(())
+    """What some of the entries read of a topic partition, also where others had read the same offsets before them."""
+    return (piece for piece in stretches.readings(stretches.ranges) if piece.entry in entries) if entries else iter(())
 
 
 def read_while_open(counts: Account, witnesses: Witnesses) -> frozenset[int]:
@@ -150,13 +150,13 @@ class _Judged:
             undecided = self.rows.intersect(held).minus(self.answer.committed) if aborted or ended else Spans()
             self._report(
                 Code.INCONCLUSIVE,
-                self.stretches.pieces(undecided),
+                self._readers_of(undecided),
                 f"may be rows of aborted transactions: {self.answer.truncated}",
             )
             return
         has_row: list[Piece] = []
         perhaps: list[Piece] = []
-        for piece in self.stretches.pieces(aborted):
+        for piece in self._readers_of(aborted):
             counted = self.counts.counted[piece.entry]
             sure = self.rows_read or not (counted.dropped or counted.quarantined)
             (has_row if sure else perhaps).append(piece)
@@ -211,6 +211,15 @@ class _Judged:
             "whether their transaction was aborted is not known any more; open the stream with recon.read_kafka",
         )
 
+    def _readers_of(self, rows: Spans) -> Iterator[Piece]:
+        """Rows by the entry that read them; of a topic that was created again, one that may have read uncommitted."""
+        if self.stretches.incarnations > 1:
+            doubtful = read_uncommitted(self.counts)
+            readings = [piece for piece in self.stretches.readings(rows) if piece.entry in doubtful]
+            yield from readings
+            rows = rows.minus(Spans.of((piece.start, piece.end) for piece in readings))
+        yield from self.stretches.pieces(rows)
+
     @property
     def _stable(self) -> Spans:
         return Spans.of([(0, self.answer.last_stable)])
@@ -225,8 +234,8 @@ class _Judged:
         where = (self.answer.topic, self.answer.partition)
         asked = [one.spans for one in (proof.open if proof is not None else ()) if one.is_in(*where)]
         open_ = Spans.of(span for spans in asked for span in spans)
-        before = Spans.of((p.start, p.end) for p in self.stretches.pieces(rows) if heads[p.entry].sequence <= position)
-        for piece in self.stretches.pieces(rows.minus(before.minus(open_))):
+        before = Spans.of((p.start, p.end) for p in self._readers_of(rows) if heads[p.entry].sequence <= position)
+        for piece in self._readers_of(rows.minus(before.minus(open_))):
             if (heads[piece.entry].isolation_level or declared) == "read_uncommitted":
                 yield piece
 
