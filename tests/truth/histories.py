@@ -497,6 +497,11 @@ def _accepts(world: World, _: random.Random) -> None:
         replace(state, open=opened), after=state.sequence, prev_hash=state.entry_hash, cause="accept", at=world.now
     )
     world.forgive()
+    for p, log in enumerate(world.topics[TOPIC].logs):
+        # Of a topic made anew, offsets that nobody reads are named before they are written.
+        later = ((TOPIC, world.topics[TOPIC].topic_id, p, offset) for offset in range(log.end, log.end + 100))
+        losses = [one for one in state.open if one.is_loss]
+        world.forgiven.lost.update(place for place in later if _is_named(place, losses))
     world.settled = set(world.acts) <= HARMLESS | LOSSES
 
 
