@@ -20,7 +20,7 @@ from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSource
 from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
-from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Place, Query, Topic, World
+from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Log, Place, Query, Topic, World
 
 Act = Callable[[World, random.Random], None]
 Judge = Callable[[World], Judgement]
@@ -108,7 +108,7 @@ def _starts_over(world: World, rng: random.Random) -> None:
 
 def _foreign_checkpoint(world: World, _: random.Random) -> None:
     mine = world.query
-    of = {"epoch": mine.epoch + 50, "positions": {}, "planned": [], "read_of": {}, "begins": {}}
+    of: dict[str, Any] = {"epoch": mine.epoch + 50, "positions": {}, "planned": [], "read_of": {}, "begins": {}}
     with world.running(replace(mine, query_id="q-80", **of)):
         world.micro_batch(entry=False)
 
@@ -673,7 +673,7 @@ class Plan:
     """A history before it is told; `declared` is the isolation level that recon.yml has, and with which it begins."""
 
     seed: int
-    declared: str
+    declared: IsolationLevel
     steps: tuple[Step, ...]
 
 
@@ -695,7 +695,8 @@ def planned(seed: int) -> Plan:
     audited = [("audited", _is_audited)] * rng.choice((0, 0, 1, 2, 3))
     rest = [*audited, *((name, FAULTS[name]) for name in faults)] + [("runs", _ordinary)] * 2
     rng.shuffle(rest)
-    declared = rng.choice((*("read_committed",) * 5, "read_uncommitted"))
+    committed: list[IsolationLevel] = ["read_committed"] * 5
+    declared = rng.choice([*committed, "read_uncommitted"])
     return Plan(seed, declared, tuple(Step(name, act, rng.getrandbits(64)) for name, act in [*acts, *rest]))
 
 

@@ -796,7 +796,7 @@ def loss_and_open_question_in_one_check_of_which_the_loss_is_accepted() -> tuple
     first = audit(world)
     of_check = next(result for result in first.results if result.check == "offset_continuity")
     assert {"GAP", "INCONCLUSIVE"} <= {str(f.code) for f in of_check.findings} and first.answer == "not complete"
-    _accepted(world, lambda finding: finding.code is Code.GAP)
+    accepted(world, lambda finding: finding.code is Code.GAP)
     return world, audit(world)
 
 
@@ -1230,7 +1230,7 @@ class Aggregates(World):
                 state_operators=("stateStoreSave",),
             )
         )
-        unknown = dict.fromkeys(("fingerprint_read", "fingerprint_returned", "fingerprint_given"))
+        unknown: dict[str, Any] = dict.fromkeys(("fingerprint_read", "fingerprint_returned", "fingerprint_given"))
         return super().enter(stamp, spans, **counts, **unknown)
 
 
