@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from typing_extensions import override
@@ -18,7 +18,7 @@ from recon.project.model import Rows
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WorldSources, audit
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
-from tests.truth.test_proof_state import accept
+from tests.truth.test_proof_state import accept, state
 from tests.truth.world import TOPIC, IsolationLevel, Place, Row, World
 
 
@@ -712,3 +712,30 @@ def test_a_compaction_that_loses_a_row_is_no_compaction(audited: bool) -> None:
     world.clean_log()
     for full in (False, True):
         assert audit(world, full=full).answer == "not complete"
+
+
+@pytest.mark.parametrize("by", ["reader", "sink"])
+@pytest.mark.parametrize("full", [False, True])
+def test_an_accepted_loss_stays_accepted_when_kafka_deletes_the_record(
+    by: Literal["reader", "sink"], full: bool
+) -> None:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(lose=(3,), by=by)
+    assert "GAP" in audit(world).codes
+    accept(world)
+    assert audit(world).answer == "complete"
+    world.expire(18)
+    judgement = audit(world, full=full)
+    assert judgement.answer == "complete" and judgement.facts.accepted, (judgement.because, judgement.codes)
+
+
+def test_a_loss_that_nobody_accepted_stays_the_same_finding_when_kafka_deletes_the_record() -> None:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(lose=(3,))
+    audit(world)
+    before = [one.id for one in state(world).open]
+    world.expire(18)
+    assert audit(world).answer == "not complete"
+    assert [one.id for one in state(world).open] == before

@@ -26,6 +26,8 @@ from recon.model.ledger import named
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.text import plural
 
+_CHECK = "source_rows"
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -203,6 +205,14 @@ def _without_a_record(
     wanted = Spans.of((piece.start, piece.end) for piece in pieces)
     expired = wanted.intersect(Spans.of([(0, answer.log_start)]))
     rest = wanted.minus(expired)
+    lost = expired.intersect(_found_lost(sink, (answer.topic, answer.partition)))
+    sink.report(
+        Code.GAP,
+        within(pieces, lost),
+        "are in no row; an earlier audit found them in Kafka, which has deleted them since",
+        records=True,
+    )
+    expired = expired.minus(lost)
     seen, aborted = rest.intersect(answer.committed), rest.intersect(answer.uncommitted).minus(answer.committed)
     unseen = rest.minus(answer.committed).minus(answer.uncommitted)
     sure = answer.requested.intersect(Spans.of([(0, answer.last_stable)])) if answer.truncated is None else Spans()
@@ -239,6 +249,18 @@ def _without_a_record(
     for piece in within(pieces, aborted.union(unseen).intersect(sure)):
         not_there.setdefault(piece.entry, []).append(piece)
     yield from within(pieces, seen)
+
+
+def _found_lost(sink: SinkRows, where: TopicPartition) -> Spans:
+    """Offsets that an earlier audit found to be those of records without a row, all of them.
+
+    Where the topic was created again, they may be of another one.
+    """
+    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    if proof is None or sink.counts.judged[where].incarnations > 1:
+        return Spans()
+    found = (o for o in proof.open if o.check == _CHECK and o.finding.code is Code.GAP and o.is_in(*where))
+    return Spans.of(span for one in found if one.finding.rows == one.spans.size for span in one.spans)
 
 
 def _expired_unread(sink: SinkRows, piece: Piece, log_start: int) -> bool | None:
