@@ -271,14 +271,9 @@ class Evidence:
         versions = check.commits_to_read(seen) if bound.sink is not None else ()
         if bound.sink is not None and versions:
             seen = replace(seen, commit_rows=self._commit_rows_of(bound.sink, versions))
-        if bound.sink is None or not ("rows" in check.needs or check.wants_rows(seen)):
-            return seen
-        few = check.batches_to_read(seen)
-        if few and bound.sink not in self._rows:
-            of_few = replace(seen, rows=self._rows_of_few(bound.sink, few))
-            if not check.wants_rows(of_few):
-                return of_few
-        return replace(seen, rows=self._rows_of(bound.sink))
+        if bound.sink is not None and ("rows" in check.needs or check.wants_rows(seen)):
+            return replace(seen, rows=self._rows_of(bound.sink))
+        return seen
 
     def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self._rows:
@@ -287,12 +282,6 @@ class Evidence:
             except Exception as error:  # whatever Spark or a store raises: the rows are not known
                 self._rows[sink] = _unforeseen("rows", error)
         return self._rows[sink]
-
-    def _rows_of_few(self, sink: str, few: frozenset[tuple[int, int]]) -> RowsWitness | Unavailable:
-        try:
-            return self._reader.rows_of_few(sink, few, replace(self.witnesses, sink=sink))
-        except Exception as error:  # as above
-            return _unforeseen("rows", error)
 
     def _commit_rows_of(self, sink: str, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
         try:
@@ -738,17 +727,6 @@ class _Reader:
             return replace(rows, repeated=self.sources.repeated_rows(sink))
 
         return _attempt("rows", read)
-
-    def rows_of_few(
-        self, sink_name: str, few: frozenset[tuple[int, int]], witnesses: Witnesses
-    ) -> RowsWitness | Unavailable:
-        """The rows of some micro-batches of a sink, whose numbers differ."""
-        sink = next(s for s in self._sinks if s.name == sink_name)
-        log = witnesses.of_sink(witnesses.delta)
-        version = log.last if log is not None else None
-        batches = sorted(batch_id for _, batch_id in few)
-        rows = _attempt("rows", lambda: self.sources.rows_of_few(sink, batches, version=version))
-        return rows if isinstance(rows, Unavailable) else replace(rows, of=few)
 
 
 def _judged_ranges(ledger: LedgerSlice) -> dict[tuple[str, int], Span]:

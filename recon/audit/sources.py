@@ -257,21 +257,6 @@ class Sources:
             return rows
         return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first_batch))
 
-    def rows_of_few(self, sink: Sink, batches: Sequence[int], *, version: int | None) -> RowsWitness | Unavailable:
-        """The rows of some micro-batches of a sink that recon writes, by their batch_id, as groups; a Spark job."""
-        from recon.evidence import sink_rows
-
-        spark = self.session.for_rows()
-        if isinstance(spark, Unavailable):
-            return spark
-        location = self.project.location(sink)
-        if sink.is_delta:
-            self._located(location)
-            return sink_rows.read(spark, location, version=version, batches=batches)
-        writer = open_sink(self.project, self.pipeline.name, sink)
-        table = writer.rows_left(spark) if version is None else writer.rows_as_of(spark, version)
-        return sink_rows.read(spark, table, location=location, batches=batches, version=version)
-
     def repeated_rows(self, sink: Sink) -> Sequence[RowGroup]:
         """The offsets that have several rows in the whole of a sink without versions; Spark jobs."""
         from recon.evidence import sink_rows

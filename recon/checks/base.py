@@ -130,18 +130,9 @@ class EvidenceCheck(Check):
     def wants_rows(self, witnesses: Witnesses) -> bool:
         """Whether the other witnesses leave a question that only the sink's rows can answer.
 
-        Called before `judge`, with `witnesses.rows` not yet read, because reading rows costs a Spark job. Where only
-        the rows of some micro-batches were read (`batches_to_read`), it is called again with these, and says whether
-        they leave a question that rows of others must answer.
+        Called before `judge`, with `witnesses.rows` not yet read, because reading rows costs a Spark job.
         """
         return False
-
-    def batches_to_read(self, witnesses: Witnesses) -> frozenset[tuple[int, int]]:
-        """The micro-batches, as (epoch, batch_id), whose rows may be enough; empty where those of all are needed.
-
-        Called where the check wants rows.
-        """
-        return frozenset()
 
     def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
         """Versions of the sink's Delta table whose data files are to be read, without Spark; empty for none.

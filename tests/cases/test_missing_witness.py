@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
-from recon.evidence import sink_rows
 from recon.project import CheckSpec, Project
 from tests.cases.lake import EVIDENCE, Lake, findings, ranges, statuses
 
@@ -129,29 +127,6 @@ def test_without_spark_the_data_files_show_the_rows_among_transactions(make_lake
     lake.sql("DELETE FROM {table} WHERE _source_offset = 3")
     run = lake.audit(no_spark=True)
     assert run.pipelines[0].answer == "not complete" and findings(run, "MUTATED")
-
-
-def test_where_data_files_are_gone_spark_reads_the_rows_of_those_micro_batches(
-    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = make_lake(sink={"data_tests": tuple(CheckSpec(test=t) for t in EVIDENCE)}, isolation_level="read_committed")
-    lake.produce(10)
-    lake.run()
-    lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 10)
-    lake.run()
-    table = DeltaTable(str(lake.table))
-    table.optimize.compact()
-    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    read, asked = sink_rows.read, []
-
-    def reads(*args: Any, **options: Any) -> Any:
-        asked.append(options.get("batches"))
-        return read(*args, **options)
-
-    monkeypatch.setattr(sink_rows, "read", reads)
-    run = lake.audit()
-    assert (run.pipelines[0].answer, asked) == ("complete", [[1]]), messages(run)
-    assert lake.audit(no_spark=True, full=True).pipelines[0].answer == "could not be proved"
 
 
 def test_fail_fast_skips_the_rest(lake: Lake) -> None:

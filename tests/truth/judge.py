@@ -226,14 +226,6 @@ class WorldSources(Sources):
         )
 
     @override
-    def rows_of_few(self, sink: Sink, batches: Sequence[int], *, version: int | None) -> RowsWitness | Unavailable:
-        rows = self.rows(sink, None, (), version=version, lacking=False)
-        if isinstance(rows, Unavailable):
-            return rows
-        groups = [group for group in rows.groups if group.batch_id in batches]
-        return replace(rows, groups=groups, rows=sum(group.rows for group in groups), quarantined=(), repeated=())
-
-    @override
     def rows(
         self,
         sink: Sink,

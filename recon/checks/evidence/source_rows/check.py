@@ -68,9 +68,9 @@ class SourceRows(EvidenceCheck):
     carries: a read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from
     lost records.
     A period without a deficit needs neither Spark nor Kafka. Where nothing but the counts of some micro-batches is in
-    question (in a topic with transactions the markers are offsets without a row), and the query reads committed
-    records, the check reads their rows alone. Where it appends to a Delta table, and these are at most `sample_rows`
-    rows, it reads them without Spark, from the data files of their commits.
+    question (in a topic with transactions the markers are offsets without a row), and the query reads committed records
+    and appends to a Delta table, the check reads the data files of their commits, without Spark, if these are at most
+    `sample_rows` rows, and not the rows of the sink.
 
     Counts do not show a row that a transform which filters others loses while it doubles one, as an inner join with a
     lookup table does, nor which rows a sink made of those that it was given. In a Delta sink that is appended to, the
@@ -201,13 +201,6 @@ class SourceRows(EvidenceCheck):
         return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
 
     @override
-    def batches_to_read(self, witnesses: Witnesses) -> frozenset[tuple[int, int]]:
-        ledger = reading_of(witnesses)
-        if ledger is None or counts_decide(witnesses):
-            return frozenset()
-        return open_rows.numbers(_account_of(ledger, witnesses), witnesses, self.test)
-
-    @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         ledger = reading_of(witnesses)
         if ledger is None or witnesses.source_log is not None:
@@ -276,8 +269,6 @@ def _misses(counts: Account, witnesses: Witnesses) -> bool:
     """Whether rows of the sink are needed to tell which offsets it has."""
     if not reasons(counts, witnesses) and not recheck(witnesses, SourceRows.test):
         return False
-    if isinstance(witnesses.rows, RowsWitness) and witnesses.rows.of is not None:
-        return not open_rows.are_enough(counts, witnesses.rows)
     return open_rows.of_commits(counts, witnesses, SourceRows.test) is None
 
 
@@ -364,7 +355,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
             f" or explained ({plural(missing, 'offset')} without a row)" if missing else ""
         )
         if sink.rows.of is not None:
-            message += f"; counts prove {proved:,} of them, and the rows of the others were read"
+            message += f"; counts prove {proved:,} of them, and the rows of the others were read from their data files"
     filtered = rows_filtered(counts)
     if filtered and witnesses.sink not in witnesses.routed:
         message += f"; {plural(filtered, 'row')} filtered by the transform"

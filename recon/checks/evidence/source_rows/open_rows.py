@@ -1,8 +1,7 @@
-"""The rows of the micro-batches that counts do not prove, where rows of others are in no question.
+"""The rows of the micro-batches that counts do not prove, where their own commits show them.
 
-Nothing but these micro-batches is in question then, and nothing changed the sink's rows since: their rows alone show
-which of their offsets have one. Where the query appends to a Delta table, the data files that their commits added show
-it as well, which are read without Spark.
+Where nothing but these micro-batches is in question, nothing changed the sink's rows since, and the query appends to a
+Delta table, its rows are those of the data files that the commits added. They are read without Spark.
 """
 
 from __future__ import annotations
@@ -12,36 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import spot_check
-from recon.checks.evidence.source_rows.reasons import besides_counts, perhaps_repeated
+from recon.checks.evidence.source_rows.reasons import besides_counts
 from recon.checks.evidence.source_rows.transactions import read_uncommitted
 from recon.model import CommitRows, DeltaCommit, RowGroup, RowsWitness, Witnesses
 from recon.model.offsets import OffsetSpan, Span, Spans
-
-_Numbers = frozenset[tuple[int, int]]
-
-
-def numbers(counts: Account, witnesses: Witnesses, check: str) -> _Numbers:
-    """The micro-batches, as (epoch, batch_id), whose rows alone are to be read; none where rows of others are, too.
-
-    `check` is the name of the check that asks. Rows carry no epoch, so that all must be of one.
-    """
-    heads = counts.covered.slice.heads
-    if len({head.epoch for head in heads}) > 1 or witnesses.observed or not _are_alone(counts, witnesses, check):
-        return frozenset()
-    if any(True for _ in spot_check.reasons(counts, witnesses)) or perhaps_repeated(counts, witnesses):
-        return frozenset()
-    return frozenset((heads[entry].epoch, heads[entry].batch_id) for entry in counts.open)
-
-
-def are_enough(counts: Account, rows: RowsWitness) -> bool:
-    """Whether each of the rows that were read of these micro-batches has an offset of its own, of those they read."""
-    heads, table = counts.covered.slice.heads, counts.covered.slice.ranges
-    read = {heads[entry].batch_id: _ranges(table.of(entry)) for entry in counts.open}
-    return rows.has_source_columns and all(
-        group.rows == group.present.size
-        and not group.present.minus(read.get(group.batch_id, {}).get((group.topic, group.partition), Spans()))
-        for group in rows.groups
-    )
 
 
 def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> list[int]:
@@ -63,19 +36,22 @@ def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness
 
 
 def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
-    if not witnesses.commit_rows or any(True for _ in spot_check.reasons(counts, witnesses)):
+    # Commits that could not be looked at, of the spot check as well, leave it to the sink's rows.
+    if not witnesses.commit_rows or not all(isinstance(rows, CommitRows) for rows in witnesses.commit_rows.values()):
+        return None
+    if any(True for _ in spot_check.reasons(counts, witnesses)):
         return None
     ledger, log = counts.covered.slice, witnesses.of_sink(witnesses.delta)
     commits = _commits(counts, witnesses, check)
     groups: list[RowGroup] = []
     for entry, commit in commits.items():
         rows = witnesses.commit_rows.get(commit.version)
-        if not isinstance(rows, CommitRows) or rows.offsets != rows.held.rows:
+        if not isinstance(rows, CommitRows) or not _are_its_own(rows, ledger.ranges.of(entry)):
             return None
         groups += _groups(rows, ledger.heads[entry].batch_id)
     if not commits or log is None:
         return None
-    found = RowsWitness(
+    return RowsWitness(
         location=log.location,
         version=log.last,
         rows=sum(group.rows for group in groups),
@@ -84,7 +60,6 @@ def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitnes
         groups=groups,
         of=frozenset((ledger.heads[entry].epoch, ledger.heads[entry].batch_id) for entry in commits),
     )
-    return found if are_enough(counts, found) else None
 
 
 def _commits(counts: Account, witnesses: Witnesses, check: str) -> Mapping[int, DeltaCommit]:
@@ -112,11 +87,15 @@ def _are_alone(counts: Account, witnesses: Witnesses, check: str) -> bool:
     )
 
 
-def _ranges(read: Iterable[OffsetSpan]) -> Mapping[tuple[str, int], Spans]:
-    found: dict[tuple[str, int], list[Span]] = {}
-    for one in read:
-        found.setdefault((one.topic, one.partition), []).append(one.span)
-    return {where: Spans.of(spans) for where, spans in found.items()}
+def _are_its_own(rows: CommitRows, ranges: Iterable[OffsetSpan]) -> bool:
+    """Whether each row has an offset of its own, of those that the entry read."""
+    read: dict[tuple[str, int], list[Span]] = {}
+    for one in ranges:
+        read.setdefault((one.topic, one.partition), []).append(one.span)
+    return rows.offsets == rows.held.rows and not any(
+        present.minus(Spans.of(read.get((hull.topic, hull.partition), ())))
+        for hull, present in zip(rows.spans, rows.present(), strict=True)
+    )
 
 
 def _groups(rows: CommitRows, batch_id: int) -> Sequence[RowGroup]:
