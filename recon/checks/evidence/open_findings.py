@@ -147,14 +147,20 @@ class _Audit:
         repaired = left.intersect(self._repaired(one)).minus(self._in_question(one))
         where = Key(0, one.finding.topic or "", one.finding.partition or 0)
         for start, end in repaired:
-            happened = "are in the sink again, once"
-            if self.check in OF_UNREAD_RANGES:
+            happened, then = "are in the sink again, once", "is repaired"
+            if one.finding.code is Code.LOSS_RETENTION and self.check in OF_UNREAD_RANGES:
+                # A micro-batch that was in progress had read them before Kafka deleted them, or there was nothing left.
+                happened, then = (
+                    "are in the range of a micro-batch",
+                    "is for source_rows to say: whether each has a row",
+                )
+            elif self.check in OF_UNREAD_RANGES:
                 happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
             elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
                 happened = "were read again: each is in the sink, or its row was filtered or quarantined"
             message = (
                 f"{where}: {where.offsets(start, end)} {happened}: {one.finding.code}, "
-                f"found on {one.first_seen:%Y-%m-%d}, is repaired"
+                f"found on {one.first_seen:%Y-%m-%d}, {then}"
             )
             yield replace(_part(one.finding, start, end), code=Code.REPAIRED, message=message)
         for start, end in left.minus(repaired):
