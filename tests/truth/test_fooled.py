@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
-from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WorldSources, audit
+from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
 from tests.truth.test_proof_state import accept, state
@@ -739,3 +739,16 @@ def test_a_loss_that_nobody_accepted_stays_the_same_finding_when_kafka_deletes_t
     world.expire(18)
     assert audit(world).answer == "not complete"
     assert [one.id for one in state(world).open] == before
+
+
+def test_a_compaction_of_files_without_statistics_that_loses_a_row() -> None:
+    for transaction in (None, "committed"):
+        world = ran(1)
+        world.produce(transaction=transaction)
+        world.micro_batch()
+        world.statistics = False
+        world.compact_and_lose(next(row for row in world.rows if row.place[3] == 3))
+        for _ in range(2):
+            assert audit(world, sources_of=WithoutSpark).answer != "complete"
+            judgement = audit(world)
+            assert judgement.answer == "not complete" and "GAP" in judgement.codes

@@ -171,6 +171,13 @@ def loses_rows(commit: DeltaCommit) -> bool:
     return added is not None and removed is not None and added < removed
 
 
+def may_lose_rows(commit: DeltaCommit) -> bool:
+    """Whether such a commit does not say how many rows it wrote, or took away: its files carry no statistics."""
+    if commit.data_change or commit.stamp is not None or is_restore(commit) or not commit.files_removed:
+        return False
+    return commit.rows_added is None or commit.rows_removed is None
+
+
 def wipes(commit: DeltaCommit) -> bool:
     """Whether the commit removed every row that was there, whatever it put in their place."""
     operation, parameters = commit.operation.upper(), commit.operation_parameters

@@ -17,6 +17,7 @@ from recon.checks.evidence.table_history import (
     changes_rows,
     first_version,
     judged_since,
+    may_lose_rows,
     others,
     removes_rows,
     restores,
@@ -122,6 +123,9 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     changing |= {version for version in restores(log) if version > first}
     if changing:
         yield f"version {some(sorted(changing))} of the sink changed rows"
+    uncounted = [v for v, commit in log.commits.items() if v > first and log.line is None and may_lose_rows(commit)]
+    if uncounted:
+        yield f"version {some(sorted(uncounted))} of the sink rewrote data files without statistics of their rows"
     gone = log.files.gone if isinstance(log.files, LiveFiles) else ()
     if gone and not isinstance(gone, Unavailable):
         yield f"the store lacks {plural(len(gone), 'data file')} of the sink"
