@@ -19,7 +19,7 @@ from recon.checks.evidence.own_writes import (
     same_offsets,
     unrecorded,
 )
-from recon.checks.evidence.table_counts import nothing_repeated, rows_removed, why_unknown_rows
+from recon.checks.evidence.table_counts import not_counted, nothing_repeated, rows_removed, why_unknown_rows
 from recon.model import (
     REMOVALS,
     Code,
@@ -90,6 +90,7 @@ class SinkCommits(EvidenceCheck):
         _judge_entries(ledger, log, mine, findings)
         judged = len(ledger.heads) - ledger.anchors
         message = f"{plural(judged, 'ledger entry')} and {log.location} agree on ranges and rows"
+        message += not_counted(witnesses)
         guarantee = witnesses.guarantees.get(witnesses.sink or "", "")
         return findings.verdict(
             message if judged else quiet(ledger), entries=judged, commits=len(mine), guarantee=guarantee

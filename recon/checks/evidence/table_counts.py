@@ -74,7 +74,10 @@ def rows_removed(witnesses: Witnesses) -> int:
 
 
 def why_unknown_rows(witnesses: Witnesses) -> str:
-    """Why it is not known whether somebody removed or doubled rows of the sink; "" where it is, or no sink tells."""
+    """Why it is not known whether somebody removed or doubled rows of the sink; "" where it is, or no sink tells.
+
+    What recon.yml says is not to be counted is no question.
+    """
     log = witnesses.of_sink(witnesses.sink_logs)
     if log is None:
         return ""
@@ -90,8 +93,16 @@ def why_unknown_rows(witnesses: Witnesses) -> str:
             "may replace each other"
         )
     if isinstance(count.repeated, Unavailable) and any(topic is not None for topic in count.rows):
-        return "" if may_repeat(witnesses) else count.repeated.reason
+        return "" if may_repeat(witnesses) or count.repeated.skipped else count.repeated.reason
     return ""
+
+
+def not_counted(witnesses: Witnesses) -> str:
+    """What somebody chose not to have counted, for the end of a message; "" where everything is."""
+    count = _count(witnesses)
+    if count is None or not isinstance(count.repeated, Unavailable) or not count.repeated.skipped:
+        return ""
+    return f"; whether rows are doubled was not counted ({count.repeated.reason})"
 
 
 def nothing_repeated(witnesses: Witnesses) -> bool:

@@ -116,13 +116,17 @@ class JdbcUpsertSink(JdbcSink):
 
 
 class JdbcAppendSink(JdbcSink):
-    """Appends to a database table; with `guard`, in one transaction with an entry that a replay meets."""
+    """Appends to a database table; with `guard`, in one transaction with an entry that a replay meets.
+
+    `count_offsets`: an audit has the database compare its rows by their source offsets, all of the table.
+    """
 
     writer = "recon.sinks.jdbc.writers:JdbcAppend"
     variants = ({}, {"guard": False})
 
     kind: Literal["jdbc_append"]
     guard: bool = True
+    count_offsets: bool = True
 
     @property
     @override

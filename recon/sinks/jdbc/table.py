@@ -208,6 +208,8 @@ class JdbcWriter(BatchSink):
     ) -> int | Unavailable:
         from sqlalchemy.exc import SQLAlchemyError
 
+        if isinstance(self.sink, JdbcAppendSink) and not self.sink.count_offsets:
+            return Unavailable("sink_logs", "recon.yml says count_offsets: false", skipped=True)
         if not source:
             return Unavailable("sink_logs", f"it has no columns {', '.join(SOURCE_COLUMNS)}")
         of_kafka = [topic for topic in topics if _TOPIC.fullmatch(topic)]

@@ -250,6 +250,16 @@ def test_one_range_that_was_written_twice_after_its_rows_were_removed() -> None:
     assert removed == [Code.MUTATED]
 
 
+def test_offsets_that_recon_yml_says_are_not_to_be_counted_are_no_question() -> None:
+    chosen = Unavailable("sink_logs", "recon.yml says count_offsets: false", skipped=True)
+    for table, expected in ((count(30, chosen), []), (count(29, chosen), [Code.MUTATED])):
+        assert of_commits(seen(table)) == expected
+    verdict = SinkCommits().judge(seen(count(30, chosen)))
+    assert "whether rows are doubled was not counted (recon.yml says count_offsets: false)" in verdict.message
+    slow = replace(chosen, skipped=False)
+    assert of_commits(seen(count(30, slow))) == [Code.ATTESTED_ONLY]
+
+
 def test_a_plain_append_without_a_record() -> None:
     fields: dict[str, Any] = {"recorded": False, "commits": (), "guarantees": {SINK: "at-least-once"}, "rows": UNREAD}
     table = count(31, 1, written=None)
