@@ -150,7 +150,7 @@ def _read_again(run: RunResult) -> list[str]:
 
 
 def _answers(run: RunResult, expected: Mapping[str, str]) -> list[str]:
-    answers = {pipeline.name: pipeline.says for pipeline in run.pipelines}
+    answers = {pipeline.name: pipeline.says.partition(" (")[0] for pipeline in run.pipelines}
     return [
         f"pipeline {name}: expected '{answer}', found '{answers.get(name, 'no answer')}'"
         for name, answer in expected.items()

@@ -18,6 +18,7 @@ from recon.model.books import BookLine
 from recon.model.incident import Harm, Incident, OffsetAccount
 from recon.model.offsets import Span
 from recon.model.past import PastAudits
+from recon.text import plural
 
 
 class Level(StrEnum):
@@ -354,7 +355,8 @@ class PipelineFacts:
     def says(self) -> str:
         """The answer with what it leaves out: "complete since micro-batch 3, but for 1 accepted finding".
 
-        Where it is known of all that was accepted how many records it is, the answer says so: "(700 records lost)".
+        Where it is known of all that was accepted how many records, or else offsets, it is, the answer says so: "(700
+        offsets lost, 3 records removed)".
         """
         since = f" since {self.since}" if self.since else ""
         count = len(self.accepted)
@@ -363,13 +365,13 @@ class PipelineFacts:
 
     @property
     def _accepted_records(self) -> str:
-        counts = [count for one in self.incidents if one.state == "accepted" for count in one.counts]
-        records: dict[str, int] = {}
-        for count in counts:
-            if count.rows is None or count.harm not in _TOLD:
+        sums: Counter[tuple[str, str]] = Counter()
+        for count in (count for one in self.incidents if one.state == "accepted" for count in one.counts):
+            number, what = (count.offsets, "offset") if count.rows is None else (count.rows, "record")
+            if not number or count.harm not in _TOLD:
                 return ""
-            records[_TOLD[count.harm]] = records.get(_TOLD[count.harm], 0) + count.rows
-        told = [f"{rows:,} record{'' if rows == 1 else 's'} {harm}" for harm, rows in records.items() if rows]
+            sums[what, _TOLD[count.harm]] += number
+        told = [f"{plural(number, what)} {harm}" for (what, harm), number in sums.items()]
         return f" ({', '.join(told)})" if told else ""
 
 

@@ -196,7 +196,7 @@ def test_what_somebody_accepted_refutes_no_more_and_is_named() -> None:
     next_day(world)
     for judgement in (audit(world), audit(world, full=True)):
         assert judgement.answer == "complete" and "GAP" not in judgement.codes
-        assert judgement.facts.says == "complete, but for 2 accepted findings"
+        assert judgement.facts.says == "complete, but for 2 accepted findings (8 offsets missing)"
         assert judgement.facts.accepted[0].endswith(f"accepted by Ada on {world.now:%Y-%m-%d}: test data") or (
             "accepted by Ada on" in judgement.facts.accepted[0]
         )
