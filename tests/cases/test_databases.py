@@ -286,6 +286,10 @@ def test_one_row_is_removed_and_another_doubled(lake: DatabaseLake, table: Table
     table.remove(3)
     table.double(14)
     assert table.count() == 20
+    # Whoever leaves the comparison out is told so, and not told of these rows.
+    run = replace(lake, sink={**lake.sink, "count_offsets": False}).audit(no_spark=True, keep=False)
+    (of_commits,) = (result for result in run.results if result.check == "sink_commits")
+    assert not failing(run) and "was not counted (recon.yml says count_offsets: false)" in of_commits.message
     run = lake.audit(no_spark=True, keep=False)
     assert refuted(run, "DUPLICATE", "MUTATED"), told(run)
     assert "20 rows of 19 different source offsets: 1 row is doubled" in findings(run, "DUPLICATE")[0].message

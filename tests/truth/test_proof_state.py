@@ -700,3 +700,17 @@ def test_an_audit_that_ends_while_another_begins_removed_no_results(monkeypatch:
 
     monkeypatch.setattr(_Reader, "previous", previous)
     assert audit(world).answer == "complete"
+
+
+def test_a_loss_of_unread_offsets_that_a_range_covers_later_is_not_called_repaired() -> None:
+    """Spark reads past what Kafka has deleted (failOnDataLoss=false): the micro-batch's range has these offsets."""
+    world = ran(2)
+    world.produce()
+    world.expire(14)
+    assert "LOSS_RETENTION" in audit(world).codes
+    world.micro_batch()
+    judgement = audit(world)
+    told = {f.code: f.message for r in judgement.results for f in r.findings if r.check == "kafka_end_offsets"}
+    assert "source_rows says whether each has a row" in told[Code.REPAIRED] and "is repaired" not in told[Code.REPAIRED]
+    lost = [f.code for r in judgement.results for f in r.findings if r.check == "source_rows"]
+    assert Code.LOSS_RETENTION in lost and judgement.answer == "not complete"

@@ -150,10 +150,8 @@ class _Audit:
             happened, then = "are in the sink again, once", "is repaired"
             if one.finding.code is Code.LOSS_RETENTION and self.check in OF_UNREAD_RANGES:
                 # A micro-batch that was in progress had read them before Kafka deleted them, or there was nothing left.
-                happened, then = (
-                    "are in the range of a micro-batch",
-                    "is for source_rows to say: whether each has a row",
-                )
+                happened = "are in the range of a micro-batch"
+                then = "is none of unread offsets any more; source_rows says whether each has a row"
             elif self.check in OF_UNREAD_RANGES:
                 happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
             elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
