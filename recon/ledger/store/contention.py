@@ -68,4 +68,4 @@ def again(call: Callable[[], T], on: type[Exception], until: float) -> T:
             if time.monotonic() + pause > until:
                 raise
         time.sleep(pause)
-        longest = min(2 * longest, _LONGEST_PAUSE_S)
+        longest = min(longest + _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
