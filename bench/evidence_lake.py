@@ -5,8 +5,8 @@ replaced) is not made, and the sink's data files, which are only looked for, are
 
 - The ledger: whole days are appended by recon's own store, a commit a day. The last day's entries are sealed by
   `recon.ledger.chain`, its data files written (and merged) by recon's own store, and its 8,640 append and 86 compaction
-  commits, each between two claims, written to the log as the hook's housekeeping would: the last 40 entries are small
-  files, those before are in merged files of about 1,000 entries, the newest first.
+  commits, each between two claims, written to the log as the hook's housekeeping would, and then shortened by it: the
+  last 40 entries are small files, those before are in merged files of about 1,000 entries, the newest first.
 - The sink: Spark's commit files of the last day with stamp, statistics and checksum files beside them, and the newest
   checkpoint, in which the earlier days have a file each, as OPTIMIZE leaves them.
 - The checkpoint: the last 100 micro-batches.
@@ -49,6 +49,7 @@ RUN_ID = "8f3f2f55-0c0e-4a0e-8d0e-5d9d3c6d2a43"
 CHECKPOINT_KEEPS = 100
 CHECKPOINT_EVERY = 10  # commits of the sink, Delta's default
 COMPACT_EVERY = 100  # appends, as recon.ledger does
+LOG_KEPT = 2_500  # versions: recon.ledger leaves between 2,000 and some 3,100
 MERGED = 1_000  # entries of a file that is merged no more while the day grows
 
 _YML = """\
@@ -395,17 +396,22 @@ class _LedgerLog:
     def write(self) -> None:
         from deltalake import DeltaTable
 
+        from recon.ledger.store import short_log
+
         merged, loose = self._files()
         if not (self.table / "_delta_log").exists():  # the day is the ledger's first
             self._create()
         version = DeltaTable(self.table).version() + 1
         commits = list(self._commits(merged, loose))
         log = self.table / "_delta_log"
-        checkpoint = (version + len(commits) - 1) // 100 * 100 - 1  # where deltalake leaves its newest one
+        newest = version + len(commits) - 1
+        # deltalake leaves one at every 25th version; readers open the newest, and the log begins with the oldest.
+        checkpoints = {at // 25 * 25 - 1 for at in (newest - LOG_KEPT, newest)}
         for at, lines in enumerate(commits, version):
             (log / f"{at:020d}.json").write_text("\n".join(lines))
-            if at == checkpoint:
+            if at in checkpoints:
                 DeltaTable(self.table).create_checkpoint()
+        short_log.shorten(self.table)
 
     def _create(self) -> None:
         from recon.ledger.columns import ENTRIES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections import defaultdict
@@ -10,30 +11,34 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
-import orjson
 from typing_extensions import override
 
 from recon.errors import LedgerError, UnreachedLedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
-from recon.ledger.store import merging
+from recon.ledger.store import merging, short_log
 from recon.ledger.store.base import SEQUENCE, ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
 from recon.ledger.store.contention import Contended, others_wrote
 from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
 from recon.model.integrity import is_lawful
-from recon.storage import Storage, read_ahead, read_file
+from recon.storage import Storage
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
 
-# Every open and every commit of delta-rs lists the log folder, and a 10 s micro-batch adds 8,700 files a day to it:
-# at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
-_PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
+# An append reads the commits of others since its last one, and the log since the newest checkpoint: with Delta's 100
+# versions between two of these it takes up to twice the time. A checkpoint holds the files that merges replaced, too,
+# 8,640 a day for each stream of 10 s micro-batches, as long as their retention says; nothing reads that. An audit looks
+# at the history since the one before it.
+_PROPERTIES = {
+    "delta.checkpointInterval": "25",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.logRetentionDuration": "interval 2 days",
+}
 _CLEAN_EVERY = 100  # versions
 # Merging the whole of a day at each hundredth append would rewrite it 86 times, and take a second at its end.
 _LARGE_FILES = 8  # of a day that grows: what is larger than an eighth of it is not rewritten
@@ -49,6 +54,9 @@ _NOT_REACHED = re.compile(
     r"|not a directory|unsupported url|no such host|dns error",
     re.IGNORECASE,
 )
+
+
+log = logging.getLogger("recon")
 
 
 class DeltalakeStore(Store):
@@ -73,8 +81,7 @@ class DeltalakeStore(Store):
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            # An idle writer's snapshot may be older than the log that is left; it cannot be brought forward then.
-            if self._handle is None or time.monotonic() - self._refreshed_at > _STALE_S:
+            if self._handle is None or self._is_stale(self._handle.version()):
                 table = DeltaTable(self._uri, storage_options=self._options)
                 self._check_version(table.metadata().description)
                 self._handle = table
@@ -90,9 +97,14 @@ class DeltalakeStore(Store):
             raise self._unreadable(error) from error
         return self._handle
 
+    def _is_stale(self, version: int) -> bool:
+        """Whether an idle writer's snapshot may be older than the log that is left: it cannot be brought forward."""
+        late = time.monotonic() - self._refreshed_at > _STALE_S
+        return late or (self._local is not None and not short_log.may_be_updated(self._local, version))
+
     def _may_have_moved(self, version: int) -> bool:
         """Whether there may be a newer version; delta-rs lists the whole log to find out."""
-        return self._local is None or (self._local / f"_delta_log/{version + 1:020d}.json").exists()
+        return self._local is None or short_log.commit_file(self._local, version + 1).exists()
 
     def _unreadable(self, error: Exception) -> LedgerError:
         """Only a table that is damaged is moved away."""
@@ -280,35 +292,14 @@ class DeltalakeStore(Store):
         table = self._table()
         if table is None:
             return []
-        if self._local is not None:
-            return self._local_operations(self._local / "_delta_log", table.version(), -1 if after is None else after)
+        if self._local is not None:  # for a day of commits delta-rs takes half a second
+            try:
+                return short_log.operations(self._local, table.version(), -1 if after is None else after)
+            except (OSError, ValueError) as error:
+                raise self._unreadable(error) from error
         newer = None if after is None else max(0, table.version() - after)
         commits = table.history(newer) if newer != 0 else []
         return sorted((int(commit["version"]), operation_of(commit)) for commit in commits)
-
-    def _local_operations(self, log: Path, last: int, after: int) -> list[tuple[int, str]]:
-        """The same from the commit files: for a day of them delta-rs takes half a second."""
-
-        def read(version: int) -> bytes | None:
-            try:
-                return read_file(f"{log}/{version:020d}.json")
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise self._unreadable(error) from error
-
-        operations: list[tuple[int, str]] = []
-        versions = range(last, after, -1)
-        for version, raw in zip(versions, read_ahead(read, versions, remote=False), strict=True):
-            if raw is None:
-                break  # cleaned up, like all before it
-            lines = (line for line in raw.split(b"\n") if b'"commitInfo"' in line)
-            try:
-                infos = [action["commitInfo"] for action in map(orjson.loads, lines) if "commitInfo" in action]
-                operations.append((version, operation_of(infos[0] if infos else {})))
-            except (AttributeError, RecursionError, TypeError, ValueError) as error:
-                raise self._unreadable(error) from error
-        return operations[::-1]
 
     @override
     def small_files(self) -> int:
@@ -350,6 +341,15 @@ class DeltalakeStore(Store):
             yield [("date", "!=", f"{fullest}")], None
 
     @override
+    def tidy(self) -> None:
+        super().tidy()
+        if self._local is not None and self._table(refresh=False) is not None:
+            try:
+                short_log.shorten(self._local)
+            except (OSError, ValueError) as error:  # housekeeping: appends are slower without it
+                log.info("the log of the %s table %s stays long: %s", self.kind, self._uri, one_line(error))
+
+    @override
     def vacuum(self, *, appended_only: bool = False) -> None:
         table = self._table()
         with suppress(Contended), self._writing():  # what is left now is removed a day later
@@ -358,7 +358,7 @@ class DeltalakeStore(Store):
             if appended_only and not all(is_lawful(operation) for _, operation in self.operations()):
                 merging.hold_vacuum(table)
             else:
-                table.vacuum(_REPLACED_KEPT_H, dry_run=False, enforce_retention_duration=False)
+                self._remove_replaced(table)
 
     @override
     def forget(self, upto: date) -> None:
@@ -371,8 +371,11 @@ class DeltalakeStore(Store):
         with self._writing():
             if any(day <= upto for day in self.dates()):
                 table.delete(f"date <= DATE '{upto}'")
-            # Files that compaction replaced, after a week: delta-rs's own bound.
-            table.vacuum(dry_run=False)
+            self._remove_replaced(table)
+
+    def _remove_replaced(self, table: DeltaTable) -> None:
+        # `full`, since checkpoints do not name the files that were replaced for as long.
+        table.vacuum(_REPLACED_KEPT_H, dry_run=False, enforce_retention_duration=False, full=True)
 
     @override
     def remove(self, predicate: str) -> None:

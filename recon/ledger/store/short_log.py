@@ -1,0 +1,137 @@
+"""The log of a ledger's table on a local disk, kept short.
+
+delta-rs lists the whole log folder at every commit, and at every look for newer ones: 10,000 files take it 50 ms, and
+twelve streams of 10 s micro-batches leave 100,000 a day. (An object store lists from the newest checkpoint on.) So
+commit files that a checkpoint stands for leave the folder. What recon asks them for, the operation of each version,
+goes to files of 1,000 versions and more in the folder `_recon_log` of the table, and stays there as long as the log
+would keep it. Spark, delta-rs and their VACUUM pass over folders that begin with an underscore.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from recon.ledger.store.base import operation_of
+from recon.storage import read_ahead, read_file, write_file
+
+HISTORY = "_recon_log"
+KEPT = 2_000  # versions whose commit files stay
+_MANY = KEPT // 2  # versions: a table that was opened so long ago is opened anew
+_AT_ONCE = 1_000  # versions
+_HISTORY_KEPT_S = 2 * 24 * 3600.0  # as `delta.logRetentionDuration` of the table
+
+_VERSION = re.compile(r"(\d{20})\.")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_OF_VERSIONS = re.compile(r"(\d{20})-(\d{20})\.json")
+
+Operations = list[tuple[int, str]]
+
+
+def commit_file(table: Path, version: int) -> Path:
+    """Where the commit of a version is while its file stays."""
+    return table / f"_delta_log/{version:020d}.json"
+
+
+def may_be_updated(table: Path, version: int) -> bool:
+    """Whether a table that was opened at a version can be brought forward: its log, as it was then, is still there."""
+    return commit_file(table, version).exists() and not commit_file(table, version + _MANY).exists()
+
+
+def operations(table: Path, last: int, after: int) -> Operations:
+    """(version, operation) from the version after `after` to `last`, as far back as they are kept, ascending.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is damaged.
+    """
+    found: Operations = []
+    for version, operation in _of_commits(table, range(last, after, -1)):
+        if operation is None:
+            break  # it left the folder, like all before it
+        found.append((version, operation))
+    at = found[-1][0] - 1 if found else last
+    history = _history(table, after) if at > after else {}
+    while at in history and at > after:
+        found.append((at, history[at]))
+        at -= 1
+    return found[::-1]
+
+
+def shorten(table: Path) -> None:
+    """Removes commit files that a checkpoint stands for, once they are many; their operations go to the history.
+
+    Whoever does so at the same moment, or was killed on the way, does no harm: a file of the history has the operations
+    of all its versions before one of their commit files goes.
+
+    Raises:
+        OSError: a file cannot be read, written or removed.
+        ValueError: a commit file is damaged; all stay.
+    """
+    log = table / "_delta_log"
+    names = os.listdir(log)  # noqa: PTH208 - thousands of names, and names alone
+    versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and _VERSION.match(name))
+    checkpoints = [int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found]
+    first, newest = (versions[0], versions[-1]) if versions else (0, 0)
+    upto = max((version for version in checkpoints if version <= newest - KEPT), default=0)
+    if upto - first < _AT_ONCE:
+        return
+    told = list(_of_commits(table, range(first, upto)))
+    if any(operation is None for _, operation in told):
+        return  # another process does so
+    write_file(table / HISTORY / f"{first:020d}-{upto - 1:020d}.json", orjson.dumps(told))
+    for name in sorted(names):  # the oldest first, so that no hole is left where this process is killed
+        at = _VERSION.match(name)
+        if at and int(at[1]) < upto:
+            (log / name).unlink(missing_ok=True)
+    _forget_old(table / HISTORY)
+
+
+def _of_commits(table: Path, versions: range) -> Iterator[tuple[int, str | None]]:
+    """The operation of each version, in their order; None where its commit file is gone."""
+
+    def read(version: int) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return read_file(str(commit_file(table, version)))
+        return None
+
+    for version, raw in zip(versions, read_ahead(read, versions, remote=False), strict=True):
+        yield version, None if raw is None else _operation(raw)
+
+
+def _operation(commit: bytes) -> str:
+    lines = (line for line in commit.split(b"\n") if b'"commitInfo"' in line)
+    try:
+        infos = [action["commitInfo"] for action in map(orjson.loads, lines) if "commitInfo" in action]
+        return operation_of(infos[0] if infos else {})
+    except (AttributeError, RecursionError, TypeError) as error:
+        raise ValueError(f"its commitInfo is damaged: {error}") from error
+
+
+def _history(table: Path, after: int) -> Mapping[int, str]:
+    """The operations of the versions behind `after` whose commit files left the folder."""
+    found: dict[int, str] = {}
+    for path in (table / HISTORY).glob("*.json"):
+        name = _OF_VERSIONS.fullmatch(path.name)
+        if name is None or int(name[2]) <= after:
+            continue
+        try:
+            found.update((int(version), str(operation)) for version, operation in orjson.loads(path.read_bytes()))
+        except FileNotFoundError:
+            continue  # its time is over
+        except TypeError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+    return found
+
+
+def _forget_old(history: Path) -> None:
+    for path in history.glob("*.json"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _HISTORY_KEPT_S:
+                path.unlink()

@@ -1,0 +1,177 @@
+"""The log folder of a ledger's table stays short, and nothing that recon asks it for is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from recon.errors import LedgerError
+from recon.ledger import Ledger, open_ledger
+from recon.ledger.store import short_log
+from tests.support.ledger_entries import AT, entry, project
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is long after some ten versions."""
+    monkeypatch.setattr(short_log, "KEPT", 6)
+    monkeypatch.setattr(short_log, "_MANY", 3)
+    monkeypatch.setattr(short_log, "_AT_ONCE", 10)
+    monkeypatch.setattr("recon.ledger.store.delta_rs._PROPERTIES", {"delta.checkpointInterval": "5"})
+
+
+def appended(ledger: Ledger, numbers: range) -> Ledger:
+    for n in numbers:
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    return ledger
+
+
+def log_of(folder: Path) -> Path:
+    return folder / "_recon/ledger/_delta_log"
+
+
+def commits(folder: Path) -> Sequence[int]:
+    return sorted(int(path.stem) for path in log_of(folder).glob("*.json"))
+
+
+def test_the_log_is_shortened_and_every_operation_is_still_known(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    before = ledger.store.operations()
+    assert commits(tmp_path) == list(range(41)) == [version for version, _ in before]
+    ledger.tidy()
+    left = commits(tmp_path)
+    assert left == list(range(34, 41)), "from the newest checkpoint that is six versions old"
+    assert sorted(path.name[:20] for path in log_of(tmp_path).glob("*.checkpoint.parquet"))[0] == f"{34:020d}"
+    for store in (ledger.store, open_ledger(project(tmp_path)).store):
+        assert store.operations() == before
+        assert store.operations(after=12) == before[13:] and store.operations(after=35) == before[36:]
+    appended(ledger, range(40, 60))
+    again = open_ledger(project(tmp_path))
+    again.tidy()
+    assert commits(tmp_path)[0] == 54
+    assert len(list((tmp_path / "_recon/ledger/_recon_log").iterdir())) == 2
+    assert [version for version, _ in again.store.operations()] == list(range(61))
+    assert again.verify() == [] and [head.batch_id for head in again.entries()] == list(range(60))
+
+
+def test_a_log_that_is_not_long_stays(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(15))
+    ledger.tidy()
+    assert commits(tmp_path) == list(range(16)) and not (tmp_path / "_recon/ledger/_recon_log").exists()
+
+
+def test_an_operation_that_changed_entries_is_known_when_its_commit_file_is_gone(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(5))
+    DeltaTable(str(tmp_path / "_recon/ledger")).delete("batch_id = 99")
+    DeltaTable(str(tmp_path / "_recon/ledger")).delete("batch_id = 4")
+    appended(open_ledger(project(tmp_path)), range(5, 40))
+    ledger = open_ledger(project(tmp_path))
+    found = {finding.message for finding in ledger.verify()}
+    ledger.tidy()
+    assert commits(tmp_path)[0] > 7
+    assert {finding.message for finding in open_ledger(project(tmp_path)).verify()} == found
+    assert any("was made by DELETE" in message for message in found)
+
+
+def test_writers_and_readers_that_opened_the_table_long_ago_go_on(tmp_path: Path) -> None:
+    writer = open_ledger(project(tmp_path))
+    writer.append(entry(0, pipeline="other"))
+    reader = open_ledger(project(tmp_path))
+    assert len(reader.entries()) == 1
+    appended(open_ledger(project(tmp_path)), range(40)).tidy()
+    assert commits(tmp_path)[0] > 3, "the version that both know is not in the log any more"
+    assert len(reader.entries()) == 41
+    assert writer.append(entry(1, pipeline="other")).sequence == 2
+    assert reader.head_hash("other", "lake") == writer.head_hash("other", "lake")
+
+
+def test_a_process_that_is_killed_on_the_way_leaves_a_log_that_the_next_one_shortens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    before, unlink, removed = ledger.store.operations(), Path.unlink, list[Path]()
+
+    def killed_at_the_eighth(path: Path, missing_ok: bool = False) -> None:
+        if len(removed) == 8:
+            raise KeyboardInterrupt
+        removed.append(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", killed_at_the_eighth)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.tidy()
+    monkeypatch.setattr(Path, "unlink", unlink)
+    left = commits(tmp_path)
+    assert left == list(range(left[0], 41)) and 0 < left[0] < 34
+    again = open_ledger(project(tmp_path))
+    assert again.store.operations() == before
+    again.tidy()
+    assert commits(tmp_path)[0] == 34 and again.store.operations() == before
+
+
+def test_while_another_process_shortens_it_nothing_of_the_history_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, names = appended(open_ledger(project(tmp_path)), range(40)), os.listdir
+    before = ledger.store.operations()
+
+    def listed_before_the_other_one(folder: Path) -> list[str]:
+        found = names(folder)
+        monkeypatch.setattr(os, "listdir", names)
+        short_log.shorten(tmp_path / "_recon/ledger")
+        return found
+
+    monkeypatch.setattr(os, "listdir", listed_before_the_other_one)
+    short_log.shorten(tmp_path / "_recon/ledger")
+    assert commits(tmp_path)[0] == 34 and open_ledger(project(tmp_path)).store.operations() == before
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"commitInfo":', b'{"commitInfo":7}', b"\x00\xff"])
+def test_a_log_with_a_damaged_commit_file_is_not_shortened(tmp_path: Path, damage: bytes) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    short_log.commit_file(tmp_path / "_recon/ledger", 7).write_bytes(damage)
+    ledger.tidy()
+    # Of a file without a commitInfo nobody knows which operation it was, and that is a finding for good.
+    kept = {7: "UNKNOWN"} if damage in (b"", b"\x00\xff") else {}
+    assert commits(tmp_path)[0] == (34 if kept else 0)
+    if kept:
+        assert dict(ledger.store.operations())[7] == "UNKNOWN"
+
+
+@pytest.mark.parametrize("damage", [b"", b"[[1]]", b"[7]", b"{", b'[["x","WRITE"]]'])
+def test_a_damaged_history_is_named(tmp_path: Path, damage: bytes) -> None:
+    appended(open_ledger(project(tmp_path)), range(40)).tidy()
+    next((tmp_path / "_recon/ledger/_recon_log").iterdir()).write_bytes(damage)
+    ledger = open_ledger(project(tmp_path))
+    assert len(ledger.store.operations(after=34)) == 6, "who does not ask for that time does not read it"
+    with pytest.raises(LedgerError, match="_recon/ledger cannot be read"):
+        ledger.store.operations()
+
+
+def test_a_history_that_somebody_removed_is_missed(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger.tidy()
+    next((tmp_path / "_recon/ledger/_recon_log").iterdir()).unlink()
+    assert [version for version, _ in ledger.store.operations()] == list(range(34, 41))
+
+
+def test_the_history_is_kept_for_two_days(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger.tidy()
+    old = next((tmp_path / "_recon/ledger/_recon_log").iterdir())
+    os.utime(old, (time.time() - 3 * 24 * 3600,) * 2)
+    appended(ledger, range(40, 60)).tidy()
+    assert not old.exists() and ledger.store.operations()[0][0] == 34
+
+
+def test_a_log_that_cannot_be_shortened_stops_nothing(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    (tmp_path / "_recon/ledger/_recon_log").write_text("a file where the folder should be")
+    ledger.tidy()
+    assert commits(tmp_path) == list(range(41)) and len(appended(ledger, range(40, 42)).entries()) == 42
