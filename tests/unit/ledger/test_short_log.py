@@ -27,6 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def appended(ledger: Ledger, numbers: range) -> Ledger:
+    ledger._appended = 0  # it tidies by itself at the hundredth append
     for n in numbers:
         ledger.append(entry(n, at=AT + timedelta(seconds=n)))
     return ledger
