@@ -52,6 +52,18 @@ def test_two_writers_by_spark_fork_no_chain(spark: Any, of_spark: Project) -> No
     assert [e.prev_hash for e in entries] == ["", *[e.entry_hash for e in entries[:-1]]]
 
 
+def test_a_write_that_delta_skips_is_made_again(spark: Any, of_spark: Project) -> None:
+    """Another writer extended the chain between the look at its length and the write, whose txn Delta then has."""
+    one, two = open_ledger(of_spark, spark), open_ledger(of_spark, spark)
+    one.append(entry(0))
+    two.append(entry(1))
+    length, stale = one.store.length, [1]
+    one.store.length = lambda chain: stale.pop() if stale else length(chain)  # type: ignore[method-assign]
+    assert one.append(entry(2)).sequence == 3
+    again = open_ledger(of_spark, spark)
+    assert [e.batch_id for e in again.entries()] == [0, 1, 2] and again.verify() == []
+
+
 def test_a_deleted_row_is_seen(spark: Any, of_spark: Project) -> None:
     ledger = open_ledger(of_spark, spark)
     for n in range(3):

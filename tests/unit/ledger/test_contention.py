@@ -376,3 +376,32 @@ def test_many_processes_at_once_each_write_their_rows(tmp_path: Path) -> None:
     for table in range(rounds):
         store = open_store(project(tmp_path, location=str(tmp_path / str(table))), STATE)
         assert sum(store.rows_by_day().values()) == 2 * processes
+
+
+# -- a store that loses the answer to a commit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer", ["Failed to commit transaction: Concurrent transaction failed.", "Failed to commit transaction: 15"]
+)
+@pytest.mark.parametrize("another_follows", [False, True])
+def test_an_entry_whose_commit_got_no_answer_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, another_follows: bool
+) -> None:
+    """As an object store may: it has the commit, its answer is lost, and the commit is made again and refused."""
+    ledger, write = open_ledger(project(tmp_path)), deltalake.write_deltalake
+    ledger.append(entry(0))
+
+    def without_answer(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(deltalake, "write_deltalake", write)
+        write(*args, **kwargs)
+        if another_follows:
+            open_ledger(project(tmp_path)).append(entry(2))
+        raise CommitFailedError(answer)
+
+    monkeypatch.setattr(deltalake, "write_deltalake", without_answer)
+    assert ledger.append(entry(1)).sequence == 2
+    assert ledger.append(entry(3)).sequence == 3 + another_follows
+    read = open_ledger(project(tmp_path))
+    assert [head.batch_id for head in read.entries()] == [0, 1, *([2] if another_follows else []), 3]
+    assert read.verify() == []

@@ -20,6 +20,7 @@ from tests.support.ledger_entries import AT, entry, project
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is long after some ten versions."""
+    monkeypatch.setattr(Ledger, "_tidy_now_and_then", lambda _: None)
     monkeypatch.setattr(short_log, "KEPT", 6)
     monkeypatch.setattr(short_log, "_MANY", 3)
     monkeypatch.setattr(short_log, "_AT_ONCE", 10)
@@ -27,7 +28,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def appended(ledger: Ledger, numbers: range) -> Ledger:
-    ledger._appended = 0  # it tidies by itself at the hundredth append
     for n in numbers:
         ledger.append(entry(n, at=AT + timedelta(seconds=n)))
     return ledger
