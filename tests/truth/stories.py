@@ -1257,7 +1257,7 @@ class OfAggregates(WorldSources):
         return replace(rows, groups=[], repeated=[], has_source_columns=False)
 
 
-@of_case(65, never=("ATTESTED_ONLY",))
+@of_case(65, "INCONCLUSIVE", never=("ATTESTED_ONLY",))
 def half_the_input_of_an_aggregate_expires_before_it_is_read() -> tuple[World, Judgement]:
     world = Aggregates()
     world.produce(20)

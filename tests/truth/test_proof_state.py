@@ -17,7 +17,13 @@ from recon.model.offsets import Span
 from recon.model.proof import Acceptance, SinkProof
 from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore
-from tests.truth.stories import accepted, next_day, ran
+from tests.truth.stories import (
+    OfAggregates,
+    accepted,
+    half_the_input_of_an_aggregate_expires_before_it_is_read,
+    next_day,
+    ran,
+)
 from tests.truth.world import PIPELINE, SINK, TOPIC, World
 
 
@@ -714,3 +720,18 @@ def test_a_loss_of_unread_offsets_that_a_range_covers_later_is_not_called_repair
     assert "source_rows says whether each has a row" in told[Code.REPAIRED] and "is repaired" not in told[Code.REPAIRED]
     lost = [f.code for r in judgement.results for f in r.findings if r.check == "source_rows"]
     assert Code.LOSS_RETENTION in lost and judgement.answer == "not complete"
+
+
+def test_what_nothing_can_tell_stays_open_until_it_is_accepted_and_later_audits_judge_what_is_new() -> None:
+    """Half the input of an aggregate expired before it was read, and no row of the sink says which."""
+    world, judgement = half_the_input_of_an_aggregate_expires_before_it_is_read()
+    assert judgement.answer == "could not be proved"
+    ran(2, world)
+    again = audit(world, sources_of=OfAggregates)
+    assert (again.answer, again.codes) == ("could not be proved", {"INCONCLUSIVE", "ATTESTED_ONLY"})
+    assert state(world).position == 3
+    accept(world)
+    ran(1, world)
+    answer = audit(world, sources_of=OfAggregates)
+    assert answer.answer == "complete" and answer.codes == {"ACCEPTED", "ATTESTED_ONLY"}
+    assert len(answer.facts.accepted) == 1

@@ -35,16 +35,19 @@ def reasons(counts: Account, witnesses: Witnesses) -> list[str]:
 
 def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = frozenset()) -> list[str]:
     """Why counts are not enough, but for `attested` entries; empty when they are."""
-    heads = counts.covered.slice.heads
-    why = []
-    unproved = [entry for entry in counts.open if entry not in attested]
-    if unproved:
-        known = sum(deficit for entry in unproved if (deficit := counts.counted[entry].deficit))
-        of = f"{plural(known, 'offset')} without a counted row" if known else "rows that counts cannot tell"
-        if not known and any(counts.counted[entry].doubted for entry in unproved):
-            of = "as many rows as were read, but of other offsets"
-        why.append(f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)}) with {of}")
+    heads, unproved = counts.covered.slice.heads, [entry for entry in counts.open if entry not in attested]
+    who = f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)})"
+    why = [f"{who} with {_counted(unproved, counts)}"] if unproved else []
     return [*why, *besides_counts(counts, witnesses)]
+
+
+def _counted(unproved: Sequence[int], counts: Account) -> str:
+    """What counts say of entries that they do not prove."""
+    known = sum(deficit for entry in unproved if (deficit := counts.counted[entry].deficit))
+    if known:
+        return f"{plural(known, 'offset')} without a counted row"
+    doubted = any(counts.counted[entry].doubted for entry in unproved)
+    return "as many rows as were read, but of other offsets" if doubted else "rows that counts cannot tell"
 
 
 def besides_counts(counts: Account, witnesses: Witnesses) -> list[str]:
@@ -169,6 +172,18 @@ def awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findi
             "progress is not recorded yet; the next audit looks at them again",
         )
     return not_recorded
+
+
+def report_untold(counts: Account, witnesses: Witnesses, rows: RowsWitness, findings: Findings) -> None:
+    """Adds findings for what rows alone could tell, where they carry no source offsets: no later audit can, either."""
+    told = attested(counts, witnesses, findings)
+    unproved = [entry for entry in counts.open if entry not in told]
+    heads = [counts.covered.slice.heads[entry] for entry in unproved]
+    lacks = f"{rows.location} has no _source_topic, _source_partition, _source_offset to tell (stamp_source_offsets)"
+    open_ = f"counts leave open whether every offset arrived ({_counted(unproved, counts)}), and {lacks}"
+    findings.add_for_all(Code.INCONCLUSIVE, heads, open_)
+    for reason in besides_counts(counts, witnesses):
+        findings.add(Code.INCONCLUSIVE, f"{reason}, and {lacks}")
 
 
 def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequence[str], proved: str = "") -> Verdict:
