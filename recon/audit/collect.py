@@ -23,8 +23,8 @@ from recon.checks.engine.runner import Answers, Questions
 from recon.checks.evidence.kafka_states import leaders_seen
 from recon.checks.evidence.quarantine_log import QuarantineLog, is_relied_on, quarantines
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.rows_of_others import search
 from recon.checks.evidence.table_counts import may_be_doubled
-from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
 from recon.evidence.observed_rows import placed
@@ -281,6 +281,10 @@ class Evidence:
                 self._rows[sink] = self._reader.rows(sink, replace(self.witnesses, sink=sink))
             except Exception as error:  # whatever Spark or a store raises: the rows are not known
                 self._rows[sink] = _unforeseen("rows", error)
+            rows = self._rows[sink]
+            if isinstance(rows, RowsWitness):
+                of_others = {**self.witnesses.of_others, sink: rows.of_others}
+                self.witnesses = replace(self.witnesses, of_others=of_others)
         return self._rows[sink]
 
     def _commit_rows_of(self, sink: str, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
@@ -714,14 +718,13 @@ class _Reader:
             # repair, which touches rows of any micro-batch.
             if {head.epoch for head in heads} == {heads[0].epoch if heads else 0} and heads[0].is_micro_batch:
                 first = min(head.batch_id for head in heads)
-        strangers = others(log, of_sink) if log is not None and of_sink is not None else ()
-        versions = [commit.version for commit in strangers if commit.rows_added != 0]
+        wanted = search(witnesses)
         files = log.files if log is not None else None
         lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
         version = log.last if log is not None else None
 
         def read() -> RowsWitness | Unavailable:
-            rows = self.sources.rows(sink, first, versions, version=version, lacking=lacking, within=within)
+            rows = self.sources.rows(sink, first, wanted, version=version, lacking=lacking, within=within)
             if not may_be_doubled(witnesses) or not isinstance(rows, RowsWitness):
                 return rows
             return replace(rows, repeated=self.sources.repeated_rows(sink))

@@ -15,6 +15,7 @@ from recon.audit import summary
 from recon.audit.scope import Place, stretches
 from recon.checks.evidence import table_counts as counts
 from recon.checks.evidence.quarantine_log import quarantine_judged
+from recon.checks.evidence.rows_of_others import to_remember
 from recon.checks.evidence.table_rows import rows_to_remember
 from recon.checks.evidence.topic_ids import with_topic_ids
 from recon.model import (
@@ -100,6 +101,7 @@ def advance(
         other_rows=counts.other_rows(of_sink),
         table=counts.table_judged(of_sink),
         quarantine=quarantine_judged(ledger, witnesses),
+        of_others=to_remember(before, of_sink, covered),
         coverage=covered,
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,

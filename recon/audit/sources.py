@@ -26,6 +26,7 @@ from recon.model import (
     ProgressWitness,
     QuarantinedRows,
     RowGroup,
+    RowSearch,
     RowsWitness,
     SinkLog,
     SourceLog,
@@ -214,7 +215,7 @@ class Sources:
         self,
         sink: Sink,
         first_batch: int | None,
-        others: Sequence[int],
+        search: RowSearch,
         *,
         version: int | None,
         lacking: bool,
@@ -224,8 +225,8 @@ class Sources:
 
         Of a sink that Spark itself writes, the rows between the offsets of `within`, or all.
 
-        `version` is the one of a table with history that the other witnesses speak of; None for the newest. `others`
-        are versions in which other programs added rows. `lacking` is True where the store lacks data files: the rows
+        `version` is the one of a table with history that the other witnesses speak of; None for the newest. `search`
+        is which rows are looked for in the whole of it. `lacking` is True where the store lacks data files: the rows
         of the files that are left are read.
         """
         from recon.evidence import sink_rows
@@ -243,15 +244,17 @@ class Sources:
                     rows = sink_rows.read_named(spark, location, names, version=version, within=within)
                 else:
                     rows = sink_rows.read(spark, location, version=version, first_batch=first_batch)
-                if others:
-                    files = self._files(sink, others)
-                    rows = replace(rows, repeated=sink_rows.repeated(spark, location, files, names))
+                if search:
+                    files = self._files(sink, search.versions)
+                    found = sink_rows.look_for(spark, location, files, search, names)
+                    rows = replace(rows, repeated=sink_rows.repeated(found), of_others=found)
         else:
             writer = open_sink(self.project, self.pipeline.name, sink)
             table = writer.rows_left(spark) if version is None else writer.rows_as_of(spark, version)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch, version=version)
-            if others:
-                rows = replace(rows, repeated=sink_rows.repeated(spark, location, None, table=table))
+            if search:
+                found = sink_rows.look_for(spark, location, None if search.versions else (), search, table=table)
+                rows = replace(rows, repeated=sink_rows.repeated(found), of_others=found)
         place = quarantined.location(self.project, self.pipeline.name, sink)
         if place is None or not quarantined.exists(self._located(place)):
             return rows
@@ -265,7 +268,7 @@ class Sources:
         if isinstance(spark, Unavailable):
             raise EvidenceError(spark.reason)
         table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
-        return sink_rows.repeated(spark, self.project.location(sink), None, table=table)
+        return sink_rows.repeated(sink_rows.look_for(spark, self.project.location(sink), None, table=table))
 
     def _files(self, sink: Sink, versions: Sequence[int]) -> Collection[str] | None:
         """The names of the data files that versions of a Delta table added; None where these are too many to name."""

@@ -16,7 +16,16 @@ from typing import Any
 
 from recon.audit.sources import Sources
 from recon.checks.engine.runner import Answers, Questions
-from recon.model import KafkaPartition, KafkaTopic, KafkaWitness, ProbeAnswer, RowGroup, RowsWitness, Unavailable
+from recon.model import (
+    KafkaPartition,
+    KafkaTopic,
+    KafkaWitness,
+    ProbeAnswer,
+    RowGroup,
+    RowSearch,
+    RowsWitness,
+    Unavailable,
+)
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Span, Spans
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
@@ -88,7 +97,7 @@ class RecordedSources(Sources):
         self,
         sink: Sink,
         first_batch: int | None,
-        others: Sequence[int],
+        search: RowSearch,
         *,
         version: int | None,
         lacking: bool,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError
-from recon.model import WITHOUT_NUMBER, RowGroup, RowsWitness
+from recon.model import WITHOUT_NUMBER, RowGroup, RowSearch, RowsWitness
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Span, Spans
 from recon.model.wire.columns import BATCH_ID, OWN_NAMES, SOURCE_COLUMNS, SOURCE_TOPIC, SourceNames
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 _FULL = -1  # a word whose 64 offsets are all there, as a signed long
 _WORD = 64
+_UNNUMBERED, _FILE = "_recon_unnumbered", "_recon_file"  # columns of a search
 _IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 
@@ -105,12 +105,7 @@ def read_named(
     try:
         rows = _named(_open(spark, location, version), location, names)
         if within is not None:
-            topic, partition, offset = (F.col(column) for column in SOURCE_COLUMNS)
-            wanted = (
-                (topic == name) & (partition == number) & (offset >= span.start) & (offset < span.end)
-                for (name, number), span in sorted(within.items())
-            )
-            rows = rows.filter(reduce(lambda a, b: a | b, wanted, F.lit(False)))
+            rows = rows.filter(_is_within({where: (span,) for where, span in within.items()}))
         return _decode(to_arrow(_words(rows.withColumn(BATCH_ID, F.lit(WITHOUT_NUMBER)))), location, version)
     except EvidenceError:
         raise
@@ -118,8 +113,27 @@ def read_named(
         raise EvidenceError(f"the rows of {location} cannot be read: {spark_error(error)}") from error
 
 
-def _named(rows: DataFrame, location: str, names: SourceNames) -> DataFrame:
-    """The source columns alone, by recon's names."""
+def _is_within(offsets: Mapping[tuple[str, int], Iterable[Span]]) -> Column:
+    """Whether a row is of these offsets, by topic partition, as its source columns say by recon's names."""
+    topic, partition, offset = (F.col(column) for column in SOURCE_COLUMNS)
+    return _any_of(
+        [
+            (topic == name) & (partition == number) & _any_of([(offset >= a) & (offset < b) for a, b in spans])
+            for (name, number), spans in sorted(offsets.items())
+        ]
+    )
+
+
+def _any_of(conditions: Sequence[Column]) -> Column:
+    """One condition or another; halved, since Spark descends into expressions, and a thousand in a row are too deep."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else F.lit(False)
+    half = len(conditions) // 2
+    return _any_of(conditions[:half]) | _any_of(conditions[half:])
+
+
+def _named(rows: DataFrame, location: str, names: SourceNames, *more: str) -> DataFrame:
+    """The source columns alone, by recon's names, and `more` columns."""
     lacking = [column for column in names.renamed if column not in rows.columns]
     if lacking:
         raise EvidenceError(
@@ -129,31 +143,34 @@ def _named(rows: DataFrame, location: str, names: SourceNames) -> DataFrame:
     columns = {name: F.col(f"`{column}`") for column, name in names.renamed.items()}
     columns.setdefault(SOURCE_TOPIC, F.lit(names.only_topic))
     types = dict(zip(SOURCE_COLUMNS, ("string", "bigint", "bigint"), strict=True))
-    return rows.select(*(columns[name].cast(types[name]).alias(name) for name in SOURCE_COLUMNS))
+    return rows.select(*(columns[name].cast(types[name]).alias(name) for name in SOURCE_COLUMNS), *more)
 
 
-def repeated(
+def look_for(
     spark: SparkSession,
     location: str,
     names: Collection[str] | None,
+    search: RowSearch | None = None,
     columns_named: SourceNames = OWN_NAMES,
     table: DataFrame | None = None,
 ) -> Sequence[RowGroup]:
-    """Offsets of the rows in some data files that have more rows than one in the whole table.
+    """How many rows of the whole table have the source offsets that some of its rows have.
 
-    A Spark job joins the rows of these files with the table by (topic, partition, offset); another
-    looks whether the files are still part of it.
+    A Spark job joins these rows with the table by (topic, partition, offset); another looks whether the data files with
+    these rows are still part of it.
 
     Args:
         spark: the session that reads.
         location: the path or URI of a Delta table; the name of another, whose rows are `table`.
-        names: the names of its data files, without folder; None for all, as where one is no longer part of the table.
+        names: the names of data files, without folder, with rows that are looked for; None for all rows of the table,
+            as where one of the files is no longer part of it.
+        search: which rows are looked for besides, whatever the versions are that it names.
         columns_named: its columns with the source of each row.
         table: the rows of a table that is no Delta table.
 
     Returns:
-        A group, its `batch_id` 0, per topic partition and number of rows that such offsets have each; none where rows
-        have no source columns.
+        A group per topic partition and number of rows that such offsets have each; its `batch_id` is `WITHOUT_NUMBER`
+        where one of the rows that were looked for has no `_batch_id`, else 0. None where rows have no source columns.
 
     Raises:
         EvidenceError: the table is missing or cannot be read.
@@ -162,20 +179,63 @@ def repeated(
         whole = _open(spark, location if table is None else table, None)
         if not set(whole.columns).issuperset(columns_named.renamed):
             return ()
-        rows, every = whole, _named(whole, location, columns_named)
-        if names is not None:
-            name = F.element_at(F.split("_metadata.file_path", "/"), -1)
-            of_files = whole.filter(name.isin(*names))
-            # OPTIMIZE, or a rewrite, may have moved these rows to other files.
-            rows = of_files if of_files.select(name).distinct().count() == len(set(names)) else whole
-        wanted = _named(rows, location, columns_named).distinct()
-        several = every.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")
-        by_count = read(spark, several.withColumn(BATCH_ID, F.col("count")), location=location).groups
-        return [replace(group, batch_id=0, rows=group.batch_id * group.present.size) for group in by_count]
+        may_lack = BATCH_ID in whole.columns and columns_named == OWN_NAMES
+        rows = whole.withColumn(_UNNUMBERED, F.col(BATCH_ID).isNull() if may_lack else F.lit(False))
+        if names:
+            rows = rows.withColumn(_FILE, F.element_at(F.split("_metadata.file_path", "/"), -1))
+        every = _named(rows, location, columns_named, _UNNUMBERED, *([_FILE] if names else []))
+        found = _counted(every) if names is None else _found(every, names, search or RowSearch())
+        groups = read(
+            spark, found.withColumn(BATCH_ID, F.expr(f"2 * n + int({_UNNUMBERED})")), location=location
+        ).groups
     except EvidenceError:
         raise
     except Exception as error:
         raise EvidenceError(f"the rows of {location} cannot be read: {spark_error(error)}") from error
+    return [
+        RowGroup(
+            batch_id=WITHOUT_NUMBER if group.batch_id % 2 else 0,
+            topic=group.topic,
+            partition=group.partition,
+            rows=group.batch_id // 2 * group.present.size,
+            present=group.present,
+        )
+        for group in groups
+    ]
+
+
+def _found(every: DataFrame, names: Collection[str], search: RowSearch) -> DataFrame:
+    """The offsets of the rows that are looked for, each with its number of rows in the table."""
+    wanted = [F.col(_UNNUMBERED)] if search.unnumbered else []
+    wanted += [_is_within(search.offsets)] if search.offsets else []
+    if names:
+        of_files = F.col(_FILE).isin(*names)
+        if every.filter(of_files).select(_FILE).distinct().count() != len(set(names)):
+            return _counted(every)  # OPTIMIZE, or a rewrite, may have moved these rows to other files
+        wanted.append(of_files)
+    looked_for = every.filter(_any_of(wanted)).groupBy(*SOURCE_COLUMNS).agg(F.max(_UNNUMBERED).alias(_UNNUMBERED))
+    return _counted(every.select(*SOURCE_COLUMNS).join(looked_for, list(SOURCE_COLUMNS)))
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(*SOURCE_COLUMNS).agg(F.count(F.lit(1)).alias("n"), F.max(_UNNUMBERED).alias(_UNNUMBERED))
+
+
+def repeated(found: Iterable[RowGroup]) -> Sequence[RowGroup]:
+    """Of what was looked for, the offsets that have more rows than one.
+
+    Returns:
+        A group, its `batch_id` 0, per topic partition and number of rows that such offsets have each.
+    """
+    spans: dict[tuple[int, str, int], list[Span]] = {}
+    for group in found:
+        spans.setdefault((group.rows // group.present.size, group.topic, group.partition), []).extend(group.present)
+    return [
+        RowGroup(batch_id=0, topic=topic, partition=partition, rows=each * present.size, present=present)
+        for each, topic, partition in sorted(spans)
+        if each > 1
+        for present in (Spans.of(spans[each, topic, partition]),)
+    ]
 
 
 def without_missing_files(spark: SparkSession) -> AbstractContextManager[None]:

@@ -513,7 +513,9 @@ class RowsWitness:
     (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
     sink's quarantine table, of rows not released yet and of released rows. `repeated` has the offsets that rows of
     others' commits carry and that have several rows in the whole table: a group per topic partition and number of rows
-    that each of its offsets has, with `batch_id` 0. `of` names the micro-batches, as (epoch, batch_id), whose rows
+    that each of its offsets has, with `batch_id` 0. `of_others` has all offsets that were looked for in the whole table
+    (`RowSearch`) and are there, likewise; `batch_id` is `WITHOUT_NUMBER` where one of the rows that were looked for has
+    no `_batch_id`. `of` names the micro-batches, as (epoch, batch_id), whose rows
     alone were read; None where those of all micro-batches of the period were.
     """
 
@@ -525,7 +527,26 @@ class RowsWitness:
     groups: Sequence[RowGroup]
     quarantined: Sequence[RowGroup] = ()
     repeated: Sequence[RowGroup] = ()
+    of_others: Sequence[RowGroup] = ()
     of: frozenset[tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSearch:
+    """Which rows of a table with history are looked for, by their offsets, among all of its rows.
+
+    Attributes:
+        versions: those that these versions added.
+        offsets: those of these offsets, by topic partition.
+        unnumbered: those without a `_batch_id`, whichever version added them.
+    """
+
+    versions: Sequence[int] = ()
+    offsets: Mapping[tuple[str, int], Spans] = field(default_factory=dict)
+    unnumbered: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.versions or self.offsets or self.unnumbered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -634,6 +655,7 @@ class Witnesses:
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
+    `of_others` has, of each sink whose rows were read, what `RowsWitness.of_others` says.
     `observed` is whether the query writes without recon (`write: native` or `foreach_batch`); `source_columns` then
     names the user's columns with the source of each row, "" where there are none. `own_function` is whether a
     function of the user's own writes (`write: foreach_batch`), `placed_by_rows` whether nothing but the rows of its
@@ -671,6 +693,7 @@ class Witnesses:
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)
+    of_others: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
 
     @property
     def may_write_nothing(self) -> bool:

@@ -218,6 +218,18 @@ class TableJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OffsetsOfOthers:
+    """Offsets of one topic partition of which an audit saw rows that another program had added to the sink.
+
+    The ranges are half-open and ascending, and may hold other offsets besides.
+    """
+
+    topic: str
+    partition: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkProof:
     """The state after an audit, or after somebody accepted a finding.
 
@@ -237,6 +249,8 @@ class SinkProof:
         table: what the newest audit that counted the rows of a database table remembers of them besides.
         quarantine: how far the log of its quarantine table was judged; None where no audit did, or an older version of
             recon stored the state.
+        of_others: the offsets of rows of others that the query may write, or write again, later; when it does, the
+            sink has them twice, and its log need not show their commits any more.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
         logs: Kafka's logs as the audit saw them, where the broker gave leader epochs; one that is doubted stays, and
@@ -264,6 +278,7 @@ class SinkProof:
     other_rows: int | None = None
     table: TableJudged | None = None
     quarantine: QuarantineJudged | None = None
+    of_others: tuple[OffsetsOfOthers, ...] = ()
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
     logs: tuple[LogJudged, ...] = ()

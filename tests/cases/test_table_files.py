@@ -136,6 +136,29 @@ def test_39_the_log_is_cleaned_up_and_nothing_is_gone(make_lake: MakeLake) -> No
     assert findings(run, "ATTESTED_ONLY")
 
 
+@pytest.mark.case(49, "DUPLICATE")
+def test_49_a_stranger_adds_records_that_the_query_reads_when_the_log_is_cleaned_up(make_lake: MakeLake) -> None:
+    """The audit that saw the commit found each record once; the next one has nothing but what that one remembers."""
+    lake = make_lake()
+    _ran(lake, 2)
+    lake.produce(10)
+    lake.sql(
+        "INSERT INTO {table} BY NAME SELECT * EXCEPT (_batch_id, _source_offset), CAST(NULL AS BIGINT) AS _batch_id, "
+        "_source_offset + 20 AS _source_offset FROM {table} WHERE _source_offset BETWEEN 3 AND 5"
+    )
+    run = lake.audit()
+    assert run.pipelines[0].answer == "complete" and findings(run, "UNSTAMPED"), run.pipelines[0].because
+    lake.run()
+    _cleaned_up(lake)
+    assert lake.audit(no_spark=True).pipelines[0].answer == "could not be proved"
+    for full in (False, True):
+        run = lake.audit(full=full)
+        assert _refuted(run, "DUPLICATE"), run.pipelines[0].because
+        assert ranges(findings(run, "DUPLICATE")) == {(0, 23, 26)}
+    lake.sql("DELETE FROM {table} WHERE _batch_id IS NULL")
+    assert findings(lake.audit(), "REPAIRED")
+
+
 @pytest.mark.case(48, "MUTATED", "GAP")
 def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
     lake = make_lake()

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recon.errors import EvidenceError
-from recon.evidence.sink_rows import read, repeated
+from recon.evidence.sink_rows import look_for, read, repeated
+from recon.model import WITHOUT_NUMBER, RowSearch
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.spark.frames import local_frame
@@ -186,8 +187,37 @@ def test_how_many_rows_offsets_have_that_others_added(spark, tmp_path):
 
     append(*range(10), 7)
     added = append(3, 4, 5, 4, 5, 20)
-    found = [(g.batch_id, g.topic, g.partition, g.rows, g.present) for g in repeated(spark, target, added)]
+    in_files = look_for(spark, target, added)
+    found = [(g.batch_id, g.topic, g.partition, g.rows, g.present) for g in repeated(in_files)]
     twice, thrice = ((0, "orders", 0, 2, Spans.of([(3, 4)])), (0, "orders", 0, 6, Spans.of([(4, 6)])))
     assert found == [twice, thrice]
-    found = [(g.rows, g.present) for g in repeated(spark, target, None)]
+    assert [(g.rows, g.present) for g in in_files] == [(1, Spans.of([(20, 21)])), *(one[3:] for one in found)]
+    found = [(g.rows, g.present) for g in repeated(look_for(spark, target, None))]
     assert found == [(4, Spans.of([(3, 4), (7, 8)])), (6, Spans.of([(4, 6)]))]
+
+
+def test_rows_that_are_looked_for_by_their_offsets_or_because_they_have_no_number(spark, tmp_path):
+    """Of all rows of the table with one of these offsets; a thousand ranges are one expression."""
+    target = str(tmp_path / "orders")
+    rows = [(3, "orders", 0, offset, "x") for offset in range(3_000)]
+    rows += [(None, "orders", 0, 7, "x"), (None, "orders", 0, 5_000, "x"), (None, "orders", 1, None, "x")]
+    rows += [(3, "orders", 0, 12, "x"), (None, "other", 0, 12, "x")]
+    local_frame(spark, rows, SCHEMA).write.format("delta").save(target)
+
+    def found(names=(), **search):
+        groups = look_for(spark, target, names, RowSearch(**search))
+        return [(g.batch_id, g.topic, g.partition, g.rows, g.present) for g in groups]
+
+    every_third = Spans.of((offset, offset + 1) for offset in range(0, 3_000, 3))
+    once = (0, "orders", 0, 999, every_third.minus(Spans.of([(12, 13)])))
+    assert found(offsets={("orders", 0): every_third}) == [once, (0, "orders", 0, 2, Spans.of([(12, 13)]))]
+    once_unnumbered = [(WITHOUT_NUMBER, "orders", 0, 1, Spans.of([(5_000, 5_001)]))]
+    once_unnumbered += [(WITHOUT_NUMBER, "other", 0, 1, Spans.of([(12, 13)]))]
+    twice = (WITHOUT_NUMBER, "orders", 0, 2, Spans.of([(7, 8)]))
+    assert found(unnumbered=True) == [*once_unnumbered, twice]
+    both = found(unnumbered=True, offsets={("orders", 0): Spans.of([(7, 8), (12, 13)])})
+    assert both == [*once_unnumbered, (0, "orders", 0, 2, Spans.of([(12, 13)])), twice]
+    whole = found(names=None)
+    assert sum(rows for *_, rows, _ in whole) == 3_004 and twice in whole
+    gone = found(names=["no-such-file.parquet"], offsets={("orders", 0): every_third})
+    assert gone == whole, "rows of a file that is no longer part of the table may be in any other"

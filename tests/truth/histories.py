@@ -330,7 +330,7 @@ def _stranger_appends_other_rows(world: World, rng: random.Random) -> None:
 
 
 def _stranger_appends_unread_records(world: World, rng: random.Random) -> None:
-    """The stream reads them later."""
+    """The stream reads them later, some at a time; audits may come in between, and the log may be cleaned up."""
     world.produce(rng.randint(1, 4))
     topic = world.topics[TOPIC]
     unread = [
@@ -341,9 +341,14 @@ def _stranger_appends_unread_records(world: World, rng: random.Random) -> None:
     ]
     if unread:
         world.append_as_stranger(rng.sample(unread, rng.randint(1, min(3, len(unread)))))
-    if rng.random() < 0.4:
-        audit(world)
-    ran(1, world, count=rng.choice((0, 3)))
+    if rng.random() < 0.6:
+        _is_audited(world, rng)
+    for _ in range(rng.randint(0, 2)):
+        world.micro_batch(most=rng.choice((None, 1)))
+        if rng.random() < 0.3:
+            world.clean_log()
+        if rng.random() < 0.3:
+            audit(world)
 
 
 def _stranger_fills_up(world: World, rng: random.Random) -> None:

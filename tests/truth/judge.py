@@ -24,9 +24,11 @@ from recon.checks.engine import runner
 from recon.checks.engine.runner import Answers, Questions
 from recon.checks.select import select
 from recon.errors import EvidenceError
+from recon.evidence.sink_rows import repeated
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import hash_of, rows_of
 from recon.model import (
+    WITHOUT_NUMBER,
     Answer,
     CheckpointWitness,
     CheckResult,
@@ -43,6 +45,7 @@ from recon.model import (
     ProbeAnswer,
     ProgressWitness,
     RowGroup,
+    RowSearch,
     RowsWitness,
     RunResult,
     Unavailable,
@@ -230,7 +233,7 @@ class WorldSources(Sources):
         self,
         sink: Sink,
         first_batch: int | None,
-        others: Sequence[int],
+        search: RowSearch,
         *,
         version: int | None,
         lacking: bool,
@@ -238,6 +241,7 @@ class WorldSources(Sources):
     ) -> RowsWitness | Unavailable:
         groups: dict[tuple[int, str, int], list[int]] = {}
         unstamped, live = 0, self.live_rows(sink)
+        found = _looked_for(live, search)
         for row in live:
             if row.batch_id is None:
                 unstamped += 1
@@ -254,7 +258,8 @@ class WorldSources(Sources):
                 RowGroup(batch_id=b, topic=t, partition=p, rows=len(offsets), present=Spans.of_offsets(offsets))
                 for (b, t, p), offsets in sorted(groups.items())
             ],
-            repeated=_repeated(live, others),
+            repeated=repeated(found),
+            of_others=found,
         )
 
     def live_rows(self, sink: Sink) -> Sequence[Row]:
@@ -262,17 +267,29 @@ class WorldSources(Sources):
         return self.world.rows
 
 
-def _repeated(rows: Sequence[Row], others: Sequence[int]) -> list[RowGroup]:
-    """The rows whose offsets are there more than once, of those that some versions added."""
+def _looked_for(rows: Sequence[Row], search: RowSearch) -> list[RowGroup]:
+    """How many rows have the offsets of those that are looked for; by whether one of these has no number."""
     times = Counter(row.place[:1] + row.place[2:] for row in rows)  # rows carry no topic id
-    added = {row.place[:1] + row.place[2:] for row in rows if row.version in others}
-    groups: dict[tuple[str, int, int], list[int]] = {}
-    for topic, partition, offset in added:
-        groups.setdefault((topic, partition, times[topic, partition, offset]), []).append(offset)
+    numbered: dict[tuple[str, int, int], bool] = {}
+    for row in rows:
+        topic, _, partition, offset = row.place
+        asked = offset in search.offsets.get((topic, partition), Spans())
+        if row.version in search.versions or asked or (search.unnumbered and row.batch_id is None):
+            numbered[topic, partition, offset] = (
+                numbered.get((topic, partition, offset), True) and row.batch_id is not None
+            )
+    groups: dict[tuple[str, int, int, bool], list[int]] = {}
+    for (topic, partition, offset), has_number in numbered.items():
+        groups.setdefault((topic, partition, times[topic, partition, offset], has_number), []).append(offset)
     return [
-        RowGroup(batch_id=0, topic=t, partition=p, rows=each * len(offsets), present=Spans.of_offsets(sorted(offsets)))
-        for (t, p, each), offsets in sorted(groups.items())
-        if each > 1
+        RowGroup(
+            batch_id=0 if has_number else WITHOUT_NUMBER,
+            topic=t,
+            partition=p,
+            rows=each * len(offsets),
+            present=Spans.of_offsets(sorted(offsets)),
+        )
+        for (t, p, each, has_number), offsets in sorted(groups.items())
     ]
 
 
@@ -292,7 +309,7 @@ class WithoutSpark(WorldSources):
         self,
         sink: Sink,
         first_batch: int | None,
-        others: Sequence[int],
+        search: RowSearch,
         *,
         version: int | None,
         lacking: bool,
@@ -315,13 +332,13 @@ class DeclaresSeveral(WorldSources):
         self,
         sink: Sink,
         first_batch: int | None,
-        others: Sequence[int],
+        search: RowSearch,
         *,
         version: int | None,
         lacking: bool,
         within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
-        found = super().rows(sink, first_batch, others, version=version, lacking=lacking, within=within)
+        found = super().rows(sink, first_batch, search, version=version, lacking=lacking, within=within)
         assert isinstance(found, RowsWitness)
         offsets: dict[tuple[int, str, int], list[int]] = {}
         for row in self.world.rows:

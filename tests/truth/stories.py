@@ -22,6 +22,7 @@ from recon.model import (
     LedgerEntry,
     ProgressWitness,
     ReconStamp,
+    RowSearch,
     RowsWitness,
     Unavailable,
 )
@@ -1251,10 +1252,10 @@ class OfAggregates(WorldSources):
         return {}
 
     @override
-    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int], **how: Any) -> RowsWitness | Unavailable:
-        rows = super().rows(sink, first_batch, others, **how)
+    def rows(self, sink: Sink, first_batch: int | None, search: RowSearch, **how: Any) -> RowsWitness | Unavailable:
+        rows = super().rows(sink, first_batch, search, **how)
         assert isinstance(rows, RowsWitness)
-        return replace(rows, groups=[], repeated=[], has_source_columns=False)
+        return replace(rows, groups=[], repeated=[], of_others=[], has_source_columns=False)
 
 
 @of_case(65, "INCONCLUSIVE", never=("ATTESTED_ONLY",))

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 from typing_extensions import override
 
+from recon.checks.evidence.rows_of_others import MOST_RANGES
 from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
@@ -478,10 +479,6 @@ def test_another_checkpoint_writes_rows_again_without_an_entry_and_the_log_is_cl
     assert "DUPLICATE" in audit(world, full=True).codes
 
 
-@fooled(
-    "the rows that another program added are compared with the table's while the log shows their commit; which offsets "
-    "they have, nothing remembers"
-)
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("cleaned", ["before it is read", "after it is read"])
 def test_another_program_adds_a_record_that_the_query_reads_later_and_the_log_is_cleaned_up(
@@ -512,6 +509,189 @@ def test_another_program_adds_a_record_that_the_query_reads_days_later() -> None
     world.tick(days=2)
     ran(2, world)
     assert "DUPLICATE" in audit(world).codes
+
+
+def of_others(world: World) -> dict[int, list[int]]:
+    """The offsets that the proof remembers of rows of others, by partition."""
+    return {one.partition: [o for span in one.ranges for o in range(*span)] for one in state(world).of_others}
+
+
+def stranger_adds_unread(offsets: Sequence[int], world: World | None = None) -> World:
+    """Another program adds rows of partition 0 that the query has not read; an audit sees them, the log no longer."""
+    world = world or ran(2)
+    world.produce(30)
+    world.append_as_stranger([(TOPIC, "id-1", 0, offset) for offset in offsets])
+    assert later(world).codes == {"UNSTAMPED"}
+    world.tick(days=2)
+    world.micro_batch(most=1)
+    world.clean_log()
+    return world
+
+
+def test_what_another_program_added_is_remembered_until_the_query_has_read_it() -> None:
+    """Over several audits, and some of it at a time."""
+    world = stranger_adds_unread([22, 30, 31])
+    for _ in range(3):
+        assert later(world, days=1).answer == "complete"
+        assert of_others(world) == {0: [22, 30, 31]}
+    world.micro_batch(most=12)
+    judgement = later(world)
+    assert "orders-0: offsets [22, 23) have 2 rows each, and another program added rows (as an earlier audit saw)" in (
+        judgement.because
+    )
+    world.delete(lambda row: row.pipeline is None and row.place[3] == 22)
+    world.clean_log()
+    assert later(world).codes >= {"REPAIRED"}
+    assert of_others(world) == {0: [30, 31]}
+    world.tick(days=2)
+    world.micro_batch()
+    assert (TOPIC, "id-1", 0, 31) in world.truth.doubled
+    judgement = audit(world)
+    doubled = [f for r in judgement.results for f in r.findings if f.code == "DUPLICATE"]
+    assert [f.span for f in doubled] == [(30, 32)] and judgement.answer == "not complete"
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_rows_of_another_program_that_are_gone_when_the_query_reads_their_records(logged: bool) -> None:
+    """Whether the log shows that they were removed, or not. That rows are gone somebody has to accept."""
+    world = stranger_adds_unread([22])
+    world.delete(lambda row: row.pipeline is None)
+    world.micro_batch()
+    if not logged:
+        world.clean_log()
+    assert later(world).codes & {"MUTATED", "DUPLICATE"} == {"MUTATED"}
+    assert of_others(world) == {}, "every row is one of the query's"
+    accept(world)
+    for full in (False, True):
+        assert world.truth.whole and audit(world, full=full).answer == "complete"
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_repair_writes_records_that_another_program_has_put_in_their_place(full: bool) -> None:
+    """Its rows have no number, so that the offsets have no row of a micro-batch."""
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(swallow=True)
+    ran(1, world)
+    world.append_as_stranger([(TOPIC, "id-1", 0, 22)])
+    assert "GAP" in later(world).codes
+    assert of_others(world) == {0: [22]}
+    world.tick(days=2)
+    ran(1, world)
+    world.clean_log()
+    repair(world)
+    assert (TOPIC, "id-1", 0, 22) in world.truth.doubled
+    judgement = audit(world, full=full)
+    assert judgement.answer == "not complete" and "DUPLICATE" in judgement.codes
+
+
+def test_the_audit_that_sees_the_commit_of_another_program_reads_no_rows() -> None:
+    """It proves nothing, and the next one has the commit in question still, or the number of rows in its place."""
+    for cleaned in (False, True):
+        world = ran(2)
+        assert later(world).answer == "complete"
+        world.produce(15)
+        world.append_as_stranger([(TOPIC, "id-1", 0, 22)])
+        world.micro_batch(most=1)
+        position = state(world).position
+        world.tick(hours=2)
+        assert audit(world, sources_of=WithoutSpark).answer == "could not be proved"
+        assert state(world).position == position
+        world.micro_batch(most=1)
+        if cleaned:
+            world.clean_log()
+        world.tick(days=2)
+        later(world)
+        assert of_others(world) == {0: [22]}, cleaned
+        world.clean_log()
+        world.micro_batch()
+        assert (TOPIC, "id-1", 0, 22) in world.truth.doubled
+        assert "DUPLICATE" in audit(world).codes, cleaned
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_audit_that_sees_what_another_program_had_added_read_again_reads_no_rows(full: bool) -> None:
+    """As many rows as offsets: counts alone would prove it."""
+    world = stranger_adds_unread([22])
+    assert later(world).answer == "complete"
+    world.tick(days=2)
+    world.micro_batch()
+    judgement = audit(world, full=full, sources_of=WithoutSpark)
+    assert judgement.answer == "could not be proved"
+    assert "the query read 1 offset of which another program had added rows to the sink" in judgement.because
+    assert "DUPLICATE" in audit(world, full=full).codes
+    assert "DUPLICATE" in later(world).codes
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_doubled_rows_of_another_program_are_accepted_and_the_log_is_cleaned_up(full: bool) -> None:
+    """The message no longer names its commits, and the finding is the same."""
+    world = ran(2)
+    world.append_as_stranger([(TOPIC, "id-1", 0, 7)])
+    assert "DUPLICATE" in later(world).codes
+    accept(world)
+    assert later(world).answer == "complete"
+    ran(1, world)
+    world.clean_log()
+    assert audit(world, full=full).answer == "complete"
+    world.append_as_stranger([(TOPIC, "id-1", 0, 7)])
+    assert audit(world, full=full).answer == "not complete", "there is one more"
+
+
+def test_a_doubled_row_is_no_less_there_when_the_log_no_longer_shows_its_commit() -> None:
+    """The rows of the micro-batches have the offset once, for the other row has no number."""
+    world = ran(2)
+    world.append_as_stranger([(TOPIC, "id-1", 0, 7)])
+    assert "DUPLICATE" in later(world).codes
+    ran(1, world)
+    world.clean_log()
+    for full in (False, True):
+        judgement = audit(world, full=full)
+        assert judgement.answer == "not complete" and "REPAIRED" not in judgement.codes
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_rows_of_another_program_whose_commit_is_gone_from_the_log_before_an_audit_sees_it(seen: bool) -> None:
+    """The table has rows too many, so that all rows without a number are looked for, of records read or not."""
+    world = ran(2)
+    world.produce(15)
+    world.append_as_stranger([(TOPIC, "id-1", 0, 7 if seen else 22)])
+    world.micro_batch(most=1)
+    world.clean_log()
+    judgement = later(world)
+    assert ("DUPLICATE" in judgement.codes) == seen
+    world.tick(days=2)
+    world.micro_batch()
+    assert "DUPLICATE" in audit(world).codes
+
+
+def test_what_another_program_added_to_a_table_that_was_made_anew_is_forgotten() -> None:
+    world = stranger_adds_unread([22])
+    assert later(world).answer == "complete"
+    world.drop_table()
+    later(world)
+    accept(world)
+    later(world)
+    assert of_others(world) == {}
+
+
+def test_how_much_a_state_remembers_of_what_others_added() -> None:
+    """No more ranges than so many: near ones are joined, and what lies between them costs a search."""
+    world = ran(2)
+    world.produce(4 * MOST_RANGES)
+    world.append_as_stranger([(TOPIC, "id-1", p, 20 + 3 * n) for p in range(2) for n in range(MOST_RANGES)])
+    world.append_as_stranger([(TOPIC, "id-1", 1, 20 + 3 * MOST_RANGES)])
+    assert later(world).codes == {"UNSTAMPED"}
+    ranges = [span for one in state(world).of_others for span in one.ranges]
+    assert len(ranges) == MOST_RANGES
+    kept = of_others(world)
+    added = {(row.place[2], row.place[3]) for row in world.rows if row.pipeline is None}
+    assert added <= {(p, offset) for p, offsets in kept.items() for offset in offsets}
+    world.micro_batch(most=1)
+    world.clean_log()
+    world.tick(days=2)
+    world.micro_batch(most=25)
+    assert audit(world).answer == "not complete"
 
 
 # -- repairs --------------------------------------------------------------------------------------------------------

@@ -179,7 +179,6 @@ class World:
         self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
         self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
         self.lost_unread: set[Place] = set()  # lost before the hook, and no whole audit looked at Kafka since
-        self.unlogged: set[Row] = set()  # rows without a stamp of which the log has no commit any more
         self.hidden: set[Place] = set()  # records of which docs/limits.md says that no audit can know their fate
         self.story: list[tuple[datetime, str]] = []  # what happened, in sentences
 
@@ -774,7 +773,6 @@ class World:
     def clean_log(self, keep: int = 1) -> None:
         """The log's files but the newest are cleaned up behind a checkpoint."""
         first = max(min(self.commits), max(self.commits) - keep + 1)
-        self.unlogged |= {row for row in self.rows if row.version < first and row.batch_id is None}
         self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
         self.tell(f"The table's log is cleaned up: it begins at version {first}.")
 
@@ -870,11 +868,9 @@ class World:
     def knowable_since(self, batch_id: int) -> Truth:
         """The same without the records of which docs/limits.md says that no audit can know what became of them."""
         truth = self.truth_since(batch_id)
-        # docs/limits.md: rows without a stamp may repeat others, once the log no longer shows their commits.
-        witnessed = Counter(row.place for row in self.rows if row not in self.unlogged)
         return Truth(
             truth.lost - self.hidden,
-            {place for place in truth.doubled if witnessed[place] > 1},
+            truth.doubled,
             {place for place in truth.phantom - self.hidden if not self._marker_is_unread(place)},
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recon.checks.evidence.coverage import Key, cleaned, is_compacted, widths
+from recon.checks.evidence.rows_of_others import BY_OTHERS
 from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
@@ -86,15 +87,15 @@ def _is_same_doubling(one: OpenFinding, finding: Finding, check: str) -> bool:
     """Whether rows that are doubled are as many as those that were accepted: the offsets may be those of many rows.
 
     The end of a message says how many; of a part of the offsets, its beginning may name other micro-batches. That
-    offsets were read twice, which another check finds, says nothing of rows.
+    offsets were read twice, which another check finds, says nothing of rows. Which commits of others added rows, audits
+    tell as long as the log has them.
     """
     if not one.is_doubling:
         return True
-    if one.finding.span == finding.span:
-        same = one.finding.message == finding.message
-    else:
-        same = one.finding.message.rpartition(") ")[2] == finding.message.rpartition(") ")[2]
-    return same and one.check == check
+    mine, other = (f.message.partition(BY_OTHERS)[0] for f in (one.finding, finding))
+    if one.finding.span != finding.span:
+        mine, other = (message.rpartition(") ")[2] for message in (mine, other))
+    return mine == other and one.check == check
 
 
 def _is_answered(finding: Finding, open_: Sequence[OpenFinding]) -> bool:

@@ -9,6 +9,7 @@ from recon.checks.evidence.coverage import Key, by_key
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
+from recon.checks.evidence.rows_of_others import BY_OTHERS, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_counts import count_said, may_repeat, of_others, rows_repeated
@@ -115,17 +116,24 @@ def _judge_repeated(sink: SinkRows) -> None:
     if not sink.rows.repeated:
         return
     by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
-    repeats = _makes_rows(sink)
+    by = by or "in commits that the log no longer has"
+    repeats, asked, code = _makes_rows(sink), search(sink.witnesses).offsets, doubled(sink.witnesses)[0]
     for group in sink.rows.repeated:
         key, each = Key(0, group.topic, group.partition), group.rows // group.present.size
+        seen = asked.get((group.topic, group.partition), Spans())
+        told = Spans.of(f.span for f in sink.findings.items if f.code is code and f.span and _is_at(f, key[1:]))
         for span, topics in _with_topics(sink, group):
-            what = f"{key}: {offsets(*span)} have {each:,} rows each, and another program added rows ({by})"
+            known_before = not Spans((span,)).minus(seen)
+            if known_before and not Spans((span,)).minus(told):
+                continue
+            who = "as an earlier audit saw" if known_before else by
+            what = f"{key}: {offsets(*span)} have {each:,} rows each{BY_OTHERS} ({who})"
             if repeats or 1 < topics >= each:
                 why = "the query makes several rows of one record" if repeats else "the topic was re-created"
                 unknown = f"{what}; whether they are doubled is not known, since {why}"
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
-                sink.findings.add(doubled(sink.witnesses)[0], f"{what}: remove its rows", key=key, span=span)
+                sink.findings.add(code, f"{what}: remove its rows", key=key, span=span)
     _judge_other_pipelines(sink, (commit.stamp for commit in others(log, sink.ledger) if commit.stamp is not None))
 
 

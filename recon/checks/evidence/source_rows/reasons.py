@@ -9,6 +9,7 @@ from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.lost_writes import lost_of
 from recon.checks.evidence.own_writes import committed_again
 from recon.checks.evidence.row_accounting import Account
+from recon.checks.evidence.rows_of_others import read_of_others
 from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
@@ -141,9 +142,14 @@ def added_by_others(counts: Account, witnesses: Witnesses) -> str:
     """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
     if why := doubled_by_others(witnesses):
         return why
-    log = witnesses.of_sink(witnesses.delta)
+    log, found = witnesses.of_sink(witnesses.delta), list[str]()
     adding = [c.version for c in others(log, counts.covered.slice) if c.rows_added != 0] if log is not None else []
-    return f"another program added rows in version {some(adding)} of the sink" if adding else ""
+    if adding:
+        found.append(f"another program added rows in version {some(adding)} of the sink")
+    again = sum(spans.size for spans in read_of_others(witnesses).values())
+    if again:
+        found.append(f"the query read {plural(again, 'offset')} of which another program had added rows to the sink")
+    return "; ".join(found)
 
 
 def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> frozenset[int]:
@@ -188,8 +194,10 @@ def report_untold(counts: Account, witnesses: Witnesses, rows: RowsWitness, find
 
 def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequence[str], proved: str = "") -> Verdict:
     """The verdict where rows are needed and cannot be had: refuted findings stand, everything else is unproved."""
+    # Whatever else the check could not decide: the next audit judges these entries again.
+    verdict = replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(why)})
     if verdict.failures:
-        return replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(why)})
+        return verdict
     message = f"{proved}{'; '.join(why)}: the sink's rows are needed and "
     if isinstance(rows, RowsWitness):
         message += f"{rows.location} has no _source_topic, _source_partition, _source_offset (stamp_source_offsets)"

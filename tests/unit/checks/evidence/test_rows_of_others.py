@@ -1,0 +1,59 @@
+"""What a state remembers of rows that another program added, and when an audit needs rows because of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from recon.checks.evidence.rows_of_others import bounded
+from recon.checks.evidence.source_rows.reasons import without_rows
+from recon.model import Code, Finding, Unavailable, Verdict
+from recon.model.offsets import Spans
+from recon.model.proof import OffsetsOfOthers, SinkProof
+from recon.model.wire.proof import dump_proof, parse_proof
+
+
+def _state(*of_others: OffsetsOfOthers) -> SinkProof:
+    return SinkProof(
+        pipeline="p",
+        sink="s",
+        at=datetime(2026, 11, 1, tzinfo=UTC),
+        invocation_id="run-1",
+        position=3,
+        chain_head="ab",
+        first_epoch=0,
+        first_batch_id=0,
+        of_others=of_others,
+    )
+
+
+def test_a_state_is_read_as_it_was_stored_and_one_that_was_stored_before_remembers_nothing() -> None:
+    state = _state(OffsetsOfOthers(topic="orders", partition=1, ranges=((5, 7), (9, 10))))
+    stored = dump_proof(state)
+    assert parse_proof(stored) == state
+    before = json.loads(stored)
+    del before["of_others"]
+    assert parse_proof(json.dumps(before)) == _state()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 6, 100])
+def test_ranges_with_the_fewest_offsets_between_them_are_joined_until_so_many_are_left(most: int) -> None:
+    """Whatever the partition; what was there is still there, and each partition keeps a range."""
+    offsets = {("t", 0): Spans.of([(0, 1), (2, 3), (9, 10)]), ("t", 1): Spans.of([(0, 1), (5, 6), (50, 60)])}
+    joined = bounded(offsets, most)
+    assert sum(len(spans.ranges) for spans in joined.values()) == min(max(most, 2), 6)
+    assert not any(spans.minus(joined[where]) for where, spans in offsets.items())
+    if most == 3:
+        assert joined == {("t", 0): Spans.of([(0, 10)]), ("t", 1): Spans.of([(0, 6), (50, 60)])}
+
+
+def test_where_rows_were_needed_and_not_read_a_question_that_stays_open_does_not_answer_for_them() -> None:
+    """The audit advances no proof: the next one judges the same entries again."""
+    asked = Finding(
+        code=Code.INCONCLUSIVE, message="is not known", topic="t", partition=0, start_offset=0, end_offset=1
+    )
+    for verdict in (Verdict(unproved="is not known", findings=(asked,)), Verdict(failures=1), Verdict()):
+        unread = without_rows(verdict, Unavailable("rows", "no executor answers"), ["another program added rows"])
+        assert unread.evidence["unread"] == "another program added rows"
