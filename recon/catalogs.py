@@ -107,7 +107,8 @@ def _asked(catalog: UnityCatalog, name: str) -> Mapping[str, Any]:
 
     def answered() -> bytes:
         answer: bytes
-        with build_opener(NoRedirect).open(Request(url, headers=headers), timeout=catalog.timeout) as opened:
+        # The limit of the whole call is `within`; that of one wait ends the thread which a call left behind.
+        with build_opener(NoRedirect).open(Request(url, headers=headers), timeout=2 * catalog.timeout) as opened:
             answer = opened.read(_MOST_BYTES)
         return answer
 
