@@ -411,7 +411,7 @@ class _LedgerLog:
             (log / f"{at:020d}.json").write_text("\n".join(lines))
             if at in checkpoints:
                 DeltaTable(self.table).create_checkpoint()
-        short_log.shorten(self.table)
+        short_log.shorten(self.table, newest)
 
     def _create(self) -> None:
         from recon.ledger.columns import ENTRIES

@@ -24,7 +24,7 @@ from recon.ledger.results import RESULTS
 from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Filter, Store, again, deadline, open_store
 from recon.model import RELEASES, REMOVALS, Finding, LedgerEntry, LedgerSlice
 from recon.model.books import TableWrite
-from recon.model.integrity import verify
+from recon.model.integrity import unlawful, verify
 from recon.model.offsets import Spans
 from recon.model.wire.app_ids import chain_id
 from recon.project import Project, Sink, as_project
@@ -349,6 +349,8 @@ class Ledger:
                 chain = self.slice(of_pipeline, of_sink, operations=operations)
                 findings.extend(verify(chain))
                 hashes[of_pipeline, of_sink] = {head.sequence: head.entry_hash for head in chain.heads}
+        if not hashes:  # what removed every entry is no less to be told
+            findings += [Finding(pipeline=pipeline, sink=sink, **finding) for finding in unlawful(operations)]
         return [*findings, *self.proofs.verify(hashes, pipeline, sink)]
 
     def tidy(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -144,7 +144,12 @@ def verify_stamps(ledger: LedgerSlice, stamps: Sequence[ReconStamp]) -> list[Fin
 
 
 def _operations(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
-    for version, operation in ledger.operations:
+    return unlawful(ledger.operations)
+
+
+def unlawful(operations: Iterable[tuple[int, str]]) -> Iterator[dict[str, Any]]:
+    """The fields of a finding for each (version, operation) of the ledger's table that changed or removed entries."""
+    for version, operation in operations:
         if not is_lawful(operation):
             yield _finding(
                 Code.TAMPERED,

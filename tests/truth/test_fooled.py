@@ -20,7 +20,7 @@ from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutS
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
 from tests.truth.test_proof_state import accept, state
-from tests.truth.world import TOPIC, IsolationLevel, Place, Row, World
+from tests.truth.world import TOPIC, IsolationLevel, Place, Query, Row, World
 
 
 def fooled(reason: str) -> pytest.MarkDecorator:
@@ -692,6 +692,47 @@ def test_how_much_a_state_remembers_of_what_others_added() -> None:
     world.tick(days=2)
     world.micro_batch(most=25)
     assert audit(world).answer == "not complete"
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("doubled_by", ["another pipeline", "the rows once more", "a lost checkpoint"])
+def test_another_program_adds_a_third_row_of_a_record_whose_second_one_was_accepted(
+    doubled_by: str, full: bool
+) -> None:
+    world = World()
+    world.produce(5)
+    world.micro_batch()
+    if doubled_by == "another pipeline":
+        with world.running(Query(pipeline="orders_2", query_id="q-90")):
+            world.micro_batch()
+    elif doubled_by == "the rows once more":
+        world.append_again(lambda row: row.batch_id == 0)
+    else:
+        world.new_checkpoint({(TOPIC, p): 0 for p in range(2)})
+        world.micro_batch()
+    assert later(world).answer == "not complete"
+    accept(world)
+    assert later(world).answer == "complete"
+    world.append_as_stranger([(TOPIC, "id-1", 0, 3)])
+    world.tick(hours=2)
+    for again in range(3):  # it is not forgotten, either
+        judgement = audit(world, full=full and not again)
+        assert judgement.answer == "not complete" and "DUPLICATE" in judgement.codes
+        world.tick(hours=2)
+
+
+def test_a_table_made_anew_has_the_versions_of_other_micro_batches() -> None:
+    """Rows in the files of its version 1 say nothing of what the former table's version 1 had."""
+    world = ran(1)
+    world.produce(3)
+    world.micro_batch()
+    assert later(world).answer == "complete"
+    world.drop_table()
+    ran(1, world)
+    world.produce(9)
+    world.micro_batch()
+    answer = later(world)
+    assert answer.codes >= {"MUTATED", "GAP"} and "DUPLICATE" not in answer.codes
 
 
 # -- repairs --------------------------------------------------------------------------------------------------------

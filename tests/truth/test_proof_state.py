@@ -18,6 +18,7 @@ from recon.model.proof import Acceptance, SinkProof
 from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore
 from tests.truth.stories import (
+    Aggregates,
     OfAggregates,
     accepted,
     half_the_input_of_an_aggregate_expires_before_it_is_read,
@@ -735,3 +736,81 @@ def test_what_nothing_can_tell_stays_open_until_it_is_accepted_and_later_audits_
     answer = audit(world, sources_of=OfAggregates)
     assert answer.answer == "complete" and answer.codes == {"ACCEPTED", "ATTESTED_ONLY"}
     assert len(answer.facts.accepted) == 1
+
+
+def loses_half(world: World, count: int = 20) -> None:
+    """A micro-batch of an aggregate, half of whose input Kafka deletes before it is read."""
+    world.produce(count)
+    world.crash("write")
+    world.expire(max(world.query.positions.values(), default=0) + count // 2)
+    world.restart()
+
+
+def of_aggregates(world: World, *, full: bool = False) -> Judgement:
+    world.tick(hours=2)
+    return audit(world, sources_of=OfAggregates, full=full)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_acceptance_is_of_the_micro_batches_that_somebody_saw(full: bool) -> None:
+    """Numbers of micro-batches begin anew with a checkpoint, and a later audit judges others."""
+    world = Aggregates()
+    loses_half(world)
+    ran(1, world)
+    loses_half(world)
+    assert of_aggregates(world).answer == "could not be proved" and len(state(world).open) == 2
+    accept(world)
+    for _ in range(2):
+        world.tick(days=2)
+        ran(2, world)
+        assert of_aggregates(world, full=full).facts.says == "complete, but for 2 accepted findings"
+    world.new_checkpoint(dict(world.query.positions))
+    loses_half(world)
+    ran(1, world)
+    loses_half(world)
+    again = of_aggregates(world, full=full)
+    assert again.answer == "could not be proved"
+    waiting = [one.finding for one in state(world).open if one.accepted is None]
+    assert {(f.epoch, f.batch_id) for f in waiting} == {(1, 0), (1, 2)}
+
+
+def test_accepted_questions_are_not_asked_again_where_others_are_judged_with_them() -> None:
+    world = Aggregates()
+    for _ in range(2):
+        loses_half(world)
+        ran(1, world)
+        assert of_aggregates(world).answer == "could not be proved"
+        accept(world)
+        world.tick(days=3)
+    assert of_aggregates(world, full=True).facts.says == "complete, but for 2 accepted findings"
+    ran(1, world)
+    assert of_aggregates(world).facts.says == "complete, but for 2 accepted findings"
+
+
+def test_an_accepted_stranger_is_not_the_one_of_the_same_version_in_a_table_made_anew() -> None:
+    world = Aggregates()
+    ran(3, world)
+    world.append_as_stranger([world.rows[0].place])
+    assert of_aggregates(world).answer == "could not be proved"
+    accept(world)
+    world.tick(days=2)
+    world.drop_table()
+    ran(1, world)
+    assert of_aggregates(world).answer == "not complete"
+    accept(world)
+    world.tick(days=2)
+    ran(1, world)
+    world.append_as_stranger([world.rows[-1].place])
+    assert of_aggregates(world).answer == "could not be proved"
+    assert of_aggregates(world).answer == "could not be proved"
+
+
+@pytest.mark.parametrize("fault", ["lose", "double"])
+def test_what_an_aggregate_gave_to_the_sink_and_the_sink_did_not_take_in_is_not_attested(fault: str) -> None:
+    """Spark says that every offset was read; that the sink has what came of them, the ledger's own counts deny."""
+    world = Aggregates()
+    ran(2, world)
+    world.produce(5)
+    world.micro_batch(lose=(1,) if fault == "lose" else (), double=(1,) if fault == "double" else ())
+    answer = of_aggregates(world)
+    assert answer.answer == "could not be proved" and "INCONCLUSIVE" in answer.codes

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from recon.checks.evidence.coverage import Key
 from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Verdict, Witnesses
 from recon.model.ledger import Numbered, named
+from recon.model.offsets import Spans
 from recon.text import some
 
 # Of a function of the user's that left a micro-batch without a commit.
@@ -56,10 +58,15 @@ class Findings:
         self.items.append(Finding(code=code, message=message, pipeline=self.pipeline, sink=self.sink, **where))
 
     def add_for_all(self, code: Code, heads: Sequence[EntryHead], message: str) -> None:
-        """Adds one finding about several micro-batches; none where there are none."""
+        """Adds one finding about several micro-batches, if any, of a code that does not stay open."""
         if heads:
             ids = some(head.batch_id for head in heads)
             self.add(code, f"{message}: batch_id {ids}", head=heads[0] if len(heads) == 1 else None)
+
+    def add_for_each(self, code: Code, heads: Sequence[EntryHead], message: str) -> None:
+        """Adds a finding about each micro-batch: what stays open is accepted for those that somebody saw."""
+        for head in heads:
+            self.add(code, f"{named(head)}: {message}", head=head)
 
     def __contains__(self, code: Code) -> bool:
         return any(finding.code is code for finding in self.items)
@@ -83,13 +90,27 @@ class Findings:
         kept, left = findings[: LIMIT - 1], findings[LIMIT - 1 :]
         counts = Counter(str(f.code) for f in left)
         by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
+        # Who accepts them accepts these, and not as many others.
+        digest = sha256(repr([(str(f.code), f.batch_id, f.epoch, f.message) for f in left]).encode()).hexdigest()[:8]
         last = Finding(
             code=left[0].code,
-            message=f"{len(left)} more findings are not listed: {by_code}",
+            message=f"{len(left)} more findings are not listed: {by_code} (digest {digest})",
             pipeline=self.pipeline,
             sink=self.sink,
         )
         return [*kept, last]
+
+
+def every_number(heads: Iterable[Numbered]) -> str:
+    """The numbers of micro-batches, none left out, in a message that is accepted for these alone."""
+    of_epoch: dict[int, list[int]] = {}
+    for head in heads:
+        of_epoch.setdefault(head.epoch, []).append(head.batch_id)
+    parts = []
+    for epoch, ids in of_epoch.items():
+        runs = (f"{a} to {b - 1}" if b - a > 1 else f"{a}" for a, b in Spans.of_offsets(ids))
+        parts.append(f"{', '.join(runs)} (epoch {epoch})")
+    return f"batch_id {', '.join(parts)}"
 
 
 def ledger_of(witnesses: Witnesses) -> LedgerSlice | None:

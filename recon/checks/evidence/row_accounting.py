@@ -192,7 +192,7 @@ def account(
     ledger: LedgerSlice,
     operators: Operators | None = None,
     given: Mapping[tuple[int, int], int] | None = None,
-    in_files: Mapping[int, int] | None = None,
+    in_files: Mapping[tuple[int, int, int], int] | None = None,
     *,
     reduces: bool = False,
     filters: bool | None = None,
@@ -203,8 +203,9 @@ def account(
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
-    made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
-    that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was given.
+    made fewer of them. `in_files` are the rows in the files of a commit, per (version, epoch, batch_id): an entry may
+    have counted rows that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was
+    given.
     `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
     where it may, entries that show none prove nothing of one without counts. So it is where it is known that it
     `filtered_before` the slice.
@@ -247,14 +248,9 @@ def account(
     return Account(covered, counted, transforms, operators, width, given, uncountable)
 
 
-def _completed(covered: Coverage, in_files: Mapping[int, int]) -> Sequence[EntryHead]:
+def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) -> Sequence[EntryHead]:
     """The entries; counts that a restored one does not know, the replay of its micro-batch may."""
-    heads = [
-        head
-        if head.sink_version is None or in_files.get(head.sink_version, head.rows_written) == head.rows_written
-        else replace(head, rows_written=in_files[head.sink_version])
-        for head in covered.slice.heads
-    ]
+    heads = [_as_in_files(head, in_files) for head in covered.slice.heads]
     for again, first in covered.replays.items():
         head, replay = heads[first], heads[again]
         if head.rows_quarantined is None:
@@ -263,6 +259,12 @@ def _completed(covered: Coverage, in_files: Mapping[int, int]) -> Sequence[Entry
             head = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
         heads[first] = head
     return heads
+
+
+def _as_in_files(head: EntryHead, in_files: Mapping[tuple[int, int, int], int]) -> EntryHead:
+    # A table that was made anew has the same versions for other micro-batches.
+    rows = None if head.sink_version is None else in_files.get((head.sink_version, head.epoch, head.batch_id))
+    return head if rows in (None, head.rows_written) else replace(head, rows_written=rows)
 
 
 def _stored(head: EntryHead) -> int | None:

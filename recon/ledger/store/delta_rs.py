@@ -343,9 +343,10 @@ class DeltalakeStore(Store):
     @override
     def tidy(self) -> None:
         super().tidy()
-        if self._local is not None and self._table(refresh=False) is not None:
+        table = self._table()
+        if self._local is not None and table is not None:
             try:
-                short_log.shorten(self._local)
+                short_log.shorten(self._local, table.version())
             except (OSError, ValueError) as error:  # housekeeping: appends are slower without it
                 log.info("the log of the %s table %s stays long: %s", self.kind, self._uri, one_line(error))
 

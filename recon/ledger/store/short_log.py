@@ -28,6 +28,7 @@ _AT_ONCE = 1_000  # versions
 _HISTORY_KEPT_S = 2 * 24 * 3600.0  # as `delta.logRetentionDuration` of the table
 
 _VERSION = re.compile(r"(\d{20})\.")
+_COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _OF_VERSIONS = re.compile(r"(\d{20})-(\d{20})\.json")
 
@@ -64,33 +65,45 @@ def operations(table: Path, last: int, after: int) -> Operations:
     return found[::-1]
 
 
-def shorten(table: Path) -> None:
+def shorten(table: Path, newest: int) -> None:
     """Removes commit files that a checkpoint stands for, once they are many; their operations go to the history.
 
-    Whoever does so at the same moment, or was killed on the way, does no harm: a file of the history has the operations
-    of all its versions before one of their commit files goes.
+    `newest` is the table's version. Whoever does so at the same moment, or was killed on the way, does no harm: a file
+    of the history has the operations of all its versions before one of their commit files goes.
 
     Raises:
         OSError: a file cannot be read, written or removed.
         ValueError: a commit file is damaged; all stay.
     """
     log = table / "_delta_log"
-    names = os.listdir(log)  # noqa: PTH208 - thousands of names, and names alone
-    versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and _VERSION.match(name))
-    checkpoints = [int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found]
-    first, newest = (versions[0], versions[-1]) if versions else (0, 0)
+    names = sorted(os.listdir(log))  # noqa: PTH208 - thousands of names, and names alone
+    checkpoints = [
+        int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found and _is_parquet(log / found[0])
+    ]
     upto = max((version for version in checkpoints if version <= newest - KEPT), default=0)
+    first = next((int(found[1]) for found in map(_COMMIT.fullmatch, names) if found), upto)
     if upto - first < _AT_ONCE:
         return
     told = list(_of_commits(table, range(first, upto)))
     if any(operation is None for _, operation in told):
         return  # another process does so
     write_file(table / HISTORY / f"{first:020d}-{upto - 1:020d}.json", orjson.dumps(told))
-    for name in sorted(names):  # the oldest first, so that no hole is left where this process is killed
+    for name in names:  # the oldest first, so that no hole is left where this process is killed
         at = _VERSION.match(name)
         if at and int(at[1]) < upto:
             (log / name).unlink(missing_ok=True)
     _forget_old(table / HISTORY)
+
+
+def _is_parquet(path: Path) -> bool:
+    """Whether a file is whole, as its first and last bytes say: without its checkpoint a shortened log is of no use."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(4)
+            file.seek(-4, os.SEEK_END)
+            return begin == file.read(4) == b"PAR1" and file.tell() > 8
+    except OSError:  # a folder, a link to nothing, or fewer bytes than four
+        return False
 
 
 def _of_commits(table: Path, versions: range) -> Iterator[tuple[int, str | None]]:

@@ -80,6 +80,17 @@ def test_an_operation_that_changed_entries_is_known_when_its_commit_file_is_gone
     assert any("was made by DELETE" in message for message in found)
 
 
+@pytest.mark.parametrize("of", [None, "orders", "other"])
+def test_what_removed_every_entry_is_known(tmp_path: Path, of: str | None) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry(0))
+    DeltaTable(str(tmp_path / "_recon/ledger")).delete()
+    again = open_ledger(project(tmp_path))
+    found = again.verify(of)
+    assert again.entries() == [] and [finding.code for finding in found] == ["TAMPERED"]
+    assert "was made by DELETE" in found[0].message and found[0].pipeline == of
+
+
 def test_writers_and_readers_that_opened_the_table_long_ago_go_on(tmp_path: Path) -> None:
     writer = open_ledger(project(tmp_path))
     writer.append(entry(0, pipeline="other"))
@@ -125,11 +136,11 @@ def test_while_another_process_shortens_it_nothing_of_the_history_is_overwritten
     def listed_before_the_other_one(folder: Path) -> list[str]:
         found = names(folder)
         monkeypatch.setattr(os, "listdir", names)
-        short_log.shorten(tmp_path / "_recon/ledger")
+        short_log.shorten(tmp_path / "_recon/ledger", 40)
         return found
 
     monkeypatch.setattr(os, "listdir", listed_before_the_other_one)
-    short_log.shorten(tmp_path / "_recon/ledger")
+    short_log.shorten(tmp_path / "_recon/ledger", 40)
     assert commits(tmp_path)[0] == 34 and open_ledger(project(tmp_path)).store.operations() == before
 
 
@@ -176,3 +187,28 @@ def test_a_log_that_cannot_be_shortened_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "_recon/ledger/_recon_log").write_text("a file where the folder should be")
     ledger.tidy()
     assert commits(tmp_path) == list(range(41)) and len(appended(ledger, range(40, 42)).entries()) == 42
+
+
+@pytest.mark.parametrize("other", ["empty", "cut", "folder", "link to nothing"])
+def test_what_is_no_whole_checkpoint_stands_for_no_commit(tmp_path: Path, other: str) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    for checkpoint in log_of(tmp_path).glob("*.checkpoint.parquet"):
+        content = checkpoint.read_bytes()
+        checkpoint.unlink()
+        if other == "folder":
+            checkpoint.mkdir()
+        elif other == "link to nothing":
+            checkpoint.symlink_to(tmp_path / "nothing")
+        else:
+            checkpoint.write_bytes(content[: len(content) // 2] if other == "cut" else b"")
+    ledger.tidy()
+    assert commits(tmp_path) == list(range(41))
+
+
+@pytest.mark.parametrize("name", [f"{10**18:020d}.x.json", f"{10**20 - 1}.json", f"{3:020d}.x.json"])
+def test_files_of_other_names_do_not_say_how_long_the_log_is(tmp_path: Path, name: str) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    (log_of(tmp_path) / name).write_text("{}")
+    short_log.shorten(tmp_path / "_recon/ledger", 40)
+    assert sorted(path.name for path in log_of(tmp_path).glob("*.json"))[0] == f"{34:020d}.json"
+    assert len(ledger.entries()) == 40

@@ -253,7 +253,11 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
         return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records)
     log = witnesses.of_sink(witnesses.delta)
     own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
-    in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}
+    in_files = {
+        (c.version, stamp.epoch, stamp.batch_id): c.rows_added
+        for c, stamp in own
+        if c.rows_added is not None and not c.is_merge
+    }
     # In a route's entry, the rows of other routes count as filtered.
     declared = witnesses.declared
     filters = None if witnesses.sink in witnesses.routed else declared.filters

@@ -122,11 +122,10 @@ def _judge_repeated(sink: SinkRows) -> None:
         key, each = Key(0, group.topic, group.partition), group.rows // group.present.size
         seen = asked.get((group.topic, group.partition), Spans())
         told = Spans.of(f.span for f in sink.findings.items if f.code is code and f.span and _is_at(f, key[1:]))
-        for span, topics in _with_topics(sink, group):
-            known_before = not Spans((span,)).minus(seen)
-            if known_before and not Spans((span,)).minus(told):
-                continue
-            who = "as an earlier audit saw" if known_before else by
+        # What several micro-batches wrote, and no other program, is told of these.
+        of_readings = _read_at_least(sink, key[1:], each).intersect(told).intersect(seen)
+        for span, topics in _without(_with_topics(sink, group), of_readings):
+            who = by if Spans((span,)).minus(seen) else "as an earlier audit saw"
             what = f"{key}: {offsets(*span)} have {each:,} rows each{BY_OTHERS} ({who})"
             if repeats or 1 < topics >= each:
                 why = "the query makes several rows of one record" if repeats else "the topic was re-created"
@@ -168,6 +167,19 @@ def _judge_repeated_in_record(sink: SinkRows) -> None:
             for one in left.minus(judged):
                 sink.findings.add(code, f"{key}: {offsets(*one)} {what}", key=key, span=one, rows=one.size * (each - 1))
     _judge_other_pipelines(sink, (commit.stamp for commit in theirs))
+
+
+def _read_at_least(sink: SinkRows, where: TopicPartition, times: int) -> Spans:
+    """The offsets that so many judged entries or more read."""
+    stretches = sink.counts.judged.get(where)
+    read = stretches.readings(stretches.ranges) if stretches is not None else ()
+    depths = _depths(Span(piece.start, piece.end) for piece in read if sink.ledger.heads[piece.entry].reads)
+    return Spans.of(span for span, depth in depths if depth >= times)
+
+
+def _without(found: Iterable[tuple[Span, int]], spans: Spans) -> Iterator[tuple[Span, int]]:
+    for span, topics in found:
+        yield from ((left, topics) for left in Spans((span,)).minus(spans))
 
 
 def _is_at(finding: Finding, where: TopicPartition) -> bool:

@@ -153,10 +153,15 @@ def added_by_others(counts: Account, witnesses: Witnesses) -> str:
 
 
 def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> frozenset[int]:
-    """Unproved entries of a stateful query of which Spark says that it read every offset, or will say so soon."""
+    """Unproved entries of a stateful query of which Spark says that it read every offset, or will say so soon.
+
+    Not those of which the sink, if it keeps all rows, took in fewer or more than it was given.
+    """
     heads, operators = counts.covered.slice.heads, counts.operators
     stateful = [entry for entry in counts.open if operators.keeps_state(heads[entry])]
     read = [entry for entry in stateful if operators.read_whole(heads[entry], counts.width[entry])]
+    if not rewrites(witnesses):
+        read = [entry for entry in read if not counts.counted[entry].lost]
     if read:
         findings.add(
             Code.ATTESTED_ONLY,
@@ -182,14 +187,16 @@ def awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findi
 
 def report_untold(counts: Account, witnesses: Witnesses, rows: RowsWitness, findings: Findings) -> None:
     """Adds findings for what rows alone could tell, where they carry no source offsets: no later audit can, either."""
-    told = attested(counts, witnesses, findings)
-    unproved = [entry for entry in counts.open if entry not in told]
-    heads = [counts.covered.slice.heads[entry] for entry in unproved]
+    told, heads = attested(counts, witnesses, findings), counts.covered.slice.heads
     lacks = f"{rows.location} has no _source_topic, _source_partition, _source_offset to tell (stamp_source_offsets)"
-    open_ = f"counts leave open whether every offset arrived ({_counted(unproved, counts)}), and {lacks}"
-    findings.add_for_all(Code.INCONCLUSIVE, heads, open_)
+    for entry in (entry for entry in counts.open if entry not in told):
+        open_ = f"counts leave open whether every offset arrived ({_counted([entry], counts)}), and {lacks}"
+        findings.add_for_each(Code.INCONCLUSIVE, [heads[entry]], open_)
+    log = witnesses.of_sink(witnesses.delta)
+    # Versions begin anew in a table that is made anew.
+    of_table = f" (table id {log.table_id})" if log is not None and log.table_id else ""
     for reason in besides_counts(counts, witnesses):
-        findings.add(Code.INCONCLUSIVE, f"{reason}, and {lacks}")
+        findings.add(Code.INCONCLUSIVE, f"{reason}, and {lacks}{of_table}")
 
 
 def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequence[str], proved: str = "") -> Verdict:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from random import Random
 
 from recon.checks.evidence.coverage import Key, is_compacted
-from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.findings import Findings, every_number, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import of_table
 from recon.checks.evidence.source_rows.rows import TopicPartition, no_row_tells
@@ -122,16 +122,14 @@ def judge(
     explained: dict[TopicPartition, Counter[str]] = {}
     if witnesses.observed and witnesses.declared.explodes:
         heads = [counts.covered.slice.heads[entry] for entry in counts.counted if counts.width[entry]]
-        findings.add_for_all(
-            Code.INCONCLUSIVE,
-            heads,
-            "the query makes several rows of one record, so that numbers of rows prove nothing"
-            + (
-                ": keep Kafka's partition and offset in columns of the table, and name them with source_columns"
-                if witnesses.source_log is None
-                else ": write with recon's hook, which counts the rows that it was given"
-            ),
+        step = (
+            "keep Kafka's partition and offset in columns of the table, and name them with source_columns"
+            if witnesses.source_log is None
+            else "write with recon's hook, which counts the rows that it was given"
         )
+        why = "the query makes several rows of one record, so that numbers of rows prove nothing"
+        if heads:
+            findings.add(Code.INCONCLUSIVE, f"{why}: {step}: {every_number(heads)}")
         return explained
     for entry in counts.open:
         if entry not in but and not (no_row_tells(witnesses) and _was_proved(counts, entry, witnesses)):

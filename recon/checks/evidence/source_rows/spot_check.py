@@ -220,9 +220,9 @@ def judge_swapped(counts: Account, witnesses: Witnesses, findings: Findings) -> 
 
 
 def report_unproved(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
-    """Adds a finding about restored entries of a sink whose rows carry no source offsets: nothing shows them."""
+    """Adds a finding about each restored entry of a sink whose rows carry no source offsets: nothing shows them."""
     heads = counts.covered.slice.heads
-    findings.add_for_all(
+    findings.add_for_each(
         Code.INCONCLUSIVE,
         [heads[entry] for entry in unproved(counts, witnesses)],
         "restored from the commit, and of the rows only their number is known: the sink has no _source_topic, "
