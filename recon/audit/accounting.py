@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from recon.audit.summary import evaluated
 from recon.checks.evidence.coverage import coverage
+from recon.checks.evidence.own_writes import rows_in_files
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.row_accounting import as_in_files
 from recon.counts import sum_of
 from recon.lazy import np
 from recon.model import CheckResult, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
@@ -36,7 +38,8 @@ def offset_account(
     why = _why_rows_do_not_count(sink, witnesses, ledger)
     evidence = _evidence(sink, results)
     explained, held = evidence.get("explained"), evidence.get("offsets_with_row")
-    written = list(_written(ledger))
+    log = replace(witnesses, sink=sink).of_sink(witnesses.delta)
+    written = list(_written(ledger, rows_in_files(log, ledger.pipeline, sink)))
     mine = [one for one in incidents if one.sink in (None, sink) and one.state != "repaired"]
     return OffsetAccount(
         offsets=sum(spans.size for spans in read.values()),
@@ -80,10 +83,10 @@ class _Counts(NamedTuple):
     quarantined: int | None
 
 
-def _written(ledger: LedgerSlice) -> Iterator[_Counts]:
+def _written(ledger: LedgerSlice, in_files: Mapping[tuple[int, int, int], int]) -> Iterator[_Counts]:
     """The counts of micro-batches, and of repairs that read what none of these had; replays read nothing further."""
     for entry in range(ledger.anchors, len(ledger.heads)):
-        head = ledger.heads[entry]
+        head = as_in_files(ledger.heads[entry], in_files)
         if not head.reads or head.status == "already_committed":
             continue
         counts = _Counts(head.rows_written, head.rows_filtered, head.rows_quarantined)

@@ -814,3 +814,14 @@ def test_what_an_aggregate_gave_to_the_sink_and_the_sink_did_not_take_in_is_not_
     world.micro_batch(lose=(1,) if fault == "lose" else (), double=(1,) if fault == "double" else ())
     answer = of_aggregates(world)
     assert answer.answer == "could not be proved" and "INCONCLUSIVE" in answer.codes
+
+
+def test_the_account_has_the_rows_of_the_files_where_a_retried_stage_was_counted_twice() -> None:
+    world = ran(1)
+    world.micro_batch(inflated=3)  # it reads nothing
+    world.produce(5)
+    world.micro_batch(inflated=2)
+    answer = audit(world)
+    account = answer.facts.sinks[0].account
+    assert answer.answer == "complete" and answer.codes == {"METRIC_UNRELIABLE"}
+    assert account is not None and (account.offsets, account.rows, account.difference) == (20, 20, 0)

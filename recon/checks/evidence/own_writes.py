@@ -40,6 +40,19 @@ def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[
     return own_of_sink
 
 
+def rows_in_files(log: DeltaWitness | None, pipeline: str, sink: str | None) -> Mapping[tuple[int, int, int], int]:
+    """The rows in the files that appends of a sink added, as the log says, per (version, epoch, batch_id).
+
+    An entry may have counted rows that a retried stage wrote twice. The versions of a table that was made anew are
+    those of other micro-batches.
+    """
+    return {
+        (commit.version, stamp.epoch, stamp.batch_id): commit.rows_added
+        for commit, stamp in (own_commits(log, pipeline, sink) if log is not None else ())
+        if commit.rows_added is not None and not commit.is_merge
+    }
+
+
 def committed_again(log: DeltaWitness, pipeline: str, sink: str | None) -> Mapping[tuple[int, int], Sequence[int]]:
     """The versions of each (epoch, batch_id) that several commits of the log are of, each with rows that stand.
 

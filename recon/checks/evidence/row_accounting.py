@@ -203,9 +203,8 @@ def account(
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
-    made fewer of them. `in_files` are the rows in the files of a commit, per (version, epoch, batch_id): an entry may
-    have counted rows that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was
-    given.
+    made fewer of them. `in_files` are those of `own_writes.rows_in_files`. `reduces` is whether the sink may leave out
+    rows that it was given.
     `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
     where it may, entries that show none prove nothing of one without counts. So it is where it is known that it
     `filtered_before` the slice.
@@ -250,7 +249,7 @@ def account(
 
 def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) -> Sequence[EntryHead]:
     """The entries; counts that a restored one does not know, the replay of its micro-batch may."""
-    heads = [_as_in_files(head, in_files) for head in covered.slice.heads]
+    heads = [as_in_files(head, in_files) for head in covered.slice.heads]
     for again, first in covered.replays.items():
         head, replay = heads[first], heads[again]
         if head.rows_quarantined is None:
@@ -261,8 +260,8 @@ def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) 
     return heads
 
 
-def _as_in_files(head: EntryHead, in_files: Mapping[tuple[int, int, int], int]) -> EntryHead:
-    # A table that was made anew has the same versions for other micro-batches.
+def as_in_files(head: EntryHead, in_files: Mapping[tuple[int, int, int], int]) -> EntryHead:
+    """The entry with the rows that the files of its commit have, where `own_writes.rows_in_files` knows them."""
     rows = None if head.sink_version is None else in_files.get((head.sink_version, head.epoch, head.batch_id))
     return head if rows in (None, head.rows_written) else replace(head, rows_written=rows)
 

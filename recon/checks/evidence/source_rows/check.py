@@ -14,7 +14,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, no_entries, quiet
 from recon.checks.evidence.open_findings import recheck
-from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.own_writes import rows_in_files
 from recon.checks.evidence.quarantine_log import judge_quarantine
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
@@ -251,20 +251,13 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     if rewrites(witnesses):
         given = rewriting.given_to(witnesses)
         return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records)
-    log = witnesses.of_sink(witnesses.delta)
-    own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
-    in_files = {
-        (c.version, stamp.epoch, stamp.batch_id): c.rows_added
-        for c, stamp in own
-        if c.rows_added is not None and not c.is_merge
-    }
     # In a route's entry, the rows of other routes count as filtered.
     declared = witnesses.declared
     filters = None if witnesses.sink in witnesses.routed else declared.filters
     return account(
         ledger,
         operators_of(witnesses),
-        in_files=in_files,
+        in_files=rows_in_files(witnesses.of_sink(witnesses.delta), ledger.pipeline, ledger.sink),
         filters=filters,
         explodes=declared.explodes,
         filtered_before=before,
