@@ -41,8 +41,13 @@ def commit_file(table: Path, version: int) -> Path:
 
 
 def may_be_updated(table: Path, version: int) -> bool:
-    """Whether a table that was opened at a version can be brought forward: its log, as it was then, is still there."""
-    return commit_file(table, version).exists() and not commit_file(table, version + _MANY).exists()
+    """Whether a table that was opened at a version can be brought forward: its log, as it was then, is still there.
+
+    That the whole log is gone, who reads or writes the table finds out.
+    """
+    if not commit_file(table, version).exists():
+        return not (table / "_delta_log").is_dir()
+    return not commit_file(table, version + _MANY).exists()
 
 
 def operations(table: Path, last: int, after: int) -> Operations:

@@ -212,3 +212,15 @@ def test_files_of_other_names_do_not_say_how_long_the_log_is(tmp_path: Path, nam
     short_log.shorten(tmp_path / "_recon/ledger", 40)
     assert sorted(path.name for path in log_of(tmp_path).glob("*.json"))[0] == f"{34:020d}.json"
     assert len(ledger.entries()) == 40
+
+
+def test_a_writer_whose_ledger_is_gone_says_that_it_cannot_be_written(tmp_path: Path) -> None:
+    ledger = appended(open_ledger(project(tmp_path)), range(2))
+    folder = tmp_path / "_recon/ledger"
+    folder.rename(tmp_path / "moved")
+    folder.write_text("a file where the ledger should be")
+    with pytest.raises(LedgerError, match="cannot be written"):
+        ledger.append(entry(2))
+    folder.unlink()
+    (tmp_path / "moved").rename(folder)
+    assert ledger.append(entry(2)).sequence == 3
