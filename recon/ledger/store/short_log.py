@@ -82,16 +82,15 @@ def shorten(table: Path, newest: int) -> None:
     """
     log = table / "_delta_log"
     names = sorted(os.listdir(log))  # noqa: PTH208 - thousands of names, and names alone
-    checkpoints = [
-        int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found and _is_parquet(log / found[0])
-    ]
-    upto = max((version for version in checkpoints if version <= newest - KEPT), default=0)
-    first = next((int(found[1]) for found in map(_COMMIT.fullmatch, names) if found), upto)
-    if upto - first < _AT_ONCE:
+    first = next((int(found[1]) for found in map(_COMMIT.fullmatch, names) if found), newest)
+    checkpoints = (found for found in map(_CHECKPOINT.fullmatch, reversed(names)) if found)
+    old = (found for found in checkpoints if first + _AT_ONCE <= int(found[1]) <= newest - KEPT)
+    upto = next((int(found[1]) for found in old if _is_parquet(log / found[0])), None)
+    if upto is None:
         return
     told = list(_of_commits(table, range(first, upto)))
     if any(operation is None for _, operation in told):
-        return  # another process does so
+        return  # another process does so, or somebody removed one: what is left of the log stays as it is
     write_file(table / HISTORY / f"{first:020d}-{upto - 1:020d}.json", orjson.dumps(told))
     for name in names:  # the oldest first, so that no hole is left where this process is killed
         at = _VERSION.match(name)

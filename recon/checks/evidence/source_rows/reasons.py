@@ -34,9 +34,9 @@ def reasons(counts: Account, witnesses: Witnesses) -> list[str]:
     return [*by_counts(counts, witnesses), *spot_check.reasons(counts, witnesses)]
 
 
-def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = frozenset()) -> list[str]:
-    """Why counts are not enough, but for `attested` entries; empty when they are."""
-    heads, unproved = counts.covered.slice.heads, [entry for entry in counts.open if entry not in attested]
+def by_counts(counts: Account, witnesses: Witnesses) -> list[str]:
+    """Why counts are not enough; empty when they are."""
+    heads, unproved = counts.covered.slice.heads, list(counts.open)
     who = f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)})"
     why = [f"{who} with {_counted(unproved, counts)}"] if unproved else []
     return [*why, *besides_counts(counts, witnesses)]
