@@ -721,6 +721,20 @@ def test_another_program_adds_a_third_row_of_a_record_whose_second_one_was_accep
         world.tick(hours=2)
 
 
+def test_rows_that_the_query_itself_wrote_three_times_are_not_said_to_be_of_another_program() -> None:
+    world = ran(2)
+    assert later(world).answer == "complete"
+    for _ in range(2):
+        world.tick(days=1)
+        world.new_checkpoint({(TOPIC, p): 0 for p in range(2)})
+        world.micro_batch()
+        judgement = later(world)
+        assert judgement.answer == "not complete"
+        messages = [finding.message for result in judgement.results for finding in result.findings]
+        assert not any("another program" in message for message in messages)
+    assert any("have 3 rows each, and an earlier audit found them doubled" in message for message in messages)
+
+
 def test_a_table_made_anew_has_the_versions_of_other_micro_batches() -> None:
     """Rows in the files of its version 1 say nothing of what the former table's version 1 had."""
     world = ran(1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recon.checks.evidence.coverage import Key, cleaned, is_compacted, widths
-from recon.checks.evidence.rows_of_others import BY_OTHERS
+from recon.checks.evidence.rows_of_others import EACH
 from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
@@ -92,7 +92,7 @@ def _is_same_doubling(one: OpenFinding, finding: Finding, check: str) -> bool:
     """
     if not one.is_doubling:
         return True
-    mine, other = (f.message.partition(BY_OTHERS)[0] for f in (one.finding, finding))
+    mine, other = (f.message.partition(EACH)[0] for f in (one.finding, finding))
     if one.finding.span != finding.span:
         mine, other = (message.rpartition(") ")[2] for message in (mine, other))
     return mine == other and one.check == check

@@ -19,7 +19,7 @@ from recon.model.proof import CoveredRanges, OffsetsOfOthers, SinkProof
 
 MOST_RANGES = 1_000  # that a state remembers: some 20 kB
 
-BY_OTHERS = ", and another program added rows"  # in a finding, behind how many rows there are, and before who did
+EACH = " rows each"  # in a finding, behind how many rows there are, and before who added them
 
 ByPartition = dict[tuple[str, int], Spans]
 

@@ -9,7 +9,7 @@ from recon.checks.evidence.coverage import Key, by_key
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
-from recon.checks.evidence.rows_of_others import BY_OTHERS, search
+from recon.checks.evidence.rows_of_others import EACH, read_of_others, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_counts import count_said, may_repeat, of_others, rows_repeated
@@ -117,7 +117,8 @@ def _judge_repeated(sink: SinkRows) -> None:
         return
     by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
     by = by or "in commits that the log no longer has"
-    repeats, asked, code = _makes_rows(sink), search(sink.witnesses).offsets, doubled(sink.witnesses)[0]
+    repeats, code = _makes_rows(sink), doubled(sink.witnesses)[0]
+    asked, known = search(sink.witnesses).offsets, read_of_others(sink.witnesses)
     for group in sink.rows.repeated:
         key, each = Key(0, group.topic, group.partition), group.rows // group.present.size
         seen = asked.get((group.topic, group.partition), Spans())
@@ -125,14 +126,19 @@ def _judge_repeated(sink: SinkRows) -> None:
         # What several micro-batches wrote, and no other program, is told of these.
         of_readings = _read_at_least(sink, key[1:], each).intersect(told).intersect(seen)
         for span, topics in _without(_with_topics(sink, group), of_readings):
-            who = by if Spans((span,)).minus(seen) else "as an earlier audit saw"
-            what = f"{key}: {offsets(*span)} have {each:,} rows each{BY_OTHERS} ({who})"
+            what, then = f"{key}: {offsets(*span)} have {each:,}{EACH}", "remove its rows"
+            if Spans((span,)).minus(seen):
+                what += f", and another program added rows ({by})"
+            elif not Spans((span,)).minus(known.get(key[1:], Spans())):
+                what += ", and another program added rows (as an earlier audit saw)"
+            else:
+                what, then = f"{what}, and an earlier audit found them doubled", "remove all but one"
             if repeats or 1 < topics >= each:
                 why = "the query makes several rows of one record" if repeats else "the topic was re-created"
                 unknown = f"{what}; whether they are doubled is not known, since {why}"
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
-                sink.findings.add(code, f"{what}: remove its rows", key=key, span=span)
+                sink.findings.add(code, f"{what}: {then}", key=key, span=span)
     _judge_other_pipelines(sink, (commit.stamp for commit in others(log, sink.ledger) if commit.stamp is not None))
 
 
