@@ -137,6 +137,12 @@ class EntryHead:
         return self.status == "observed"
 
     @property
+    def makes_rows(self) -> bool:
+        """Whether counts show that the transform made more rows than were read; those that the sink made are none."""
+        made = self.rows_written if self.returned is None else self.returned.rows
+        return self.rows_read is not None and (made or 0) > self.rows_read
+
+    @property
     def is_uncounted(self) -> bool:
         """Whether nothing was counted during the write: the entry was made from the sink's own record afterwards."""
         return self.status in ("rebuilt", "observed")

@@ -8,9 +8,13 @@ from dataclasses import replace
 
 from recon.checks.evidence.coverage import FirstReaders, coverage
 from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.table_history import (
     alive,
     changes_rows,
+    claimed_in,
+    first_version,
+    in_this_table,
     is_restore,
     judged_since,
     loses_rows,
@@ -29,19 +33,21 @@ _UNDONE = "were undone"
 
 def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, *, by_rows: bool = False) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
-    audited = {head.sink_version: head for head in ledger.heads if head.sink_version is not None}
-    if not audited:
+    if not any(head.sink_version is not None for head in ledger.heads):
         return
+    audited = claimed_in(delta, ledger)
     versions = sorted(audited)
-    first = judged_since(ledger) if not ledger.complete else min(audited)
+    first = judged_since(ledger, delta) if not ledger.complete else first_version(delta, ledger)
     still = alive(delta)
-    standing = [version for version in versions if version in still]
+    standing = [version for version in _written(ledger, delta, versions) if version in still]
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
     of_delta = delta.line is None  # where others mark rows as deleted, their compaction takes them away
     mutations = [c for c in later if changes_rows(c) or (of_delta and loses_rows(c))]
     for commit in mutations:
-        if before := bisect_left(standing, commit.version):
-            _report_mutation(commit, standing[before - 1], findings)
+        before = bisect_left(standing, commit.version)
+        last = standing[before - 1] if before else -1 if ledger.complete else still.floor
+        if last >= 0:
+            _report_mutation(commit, last, findings)
     for commit in later:
         if is_restore(commit):
             _report_restore(commit, audited, versions, findings)
@@ -52,11 +58,27 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, 
     gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)} | {*rolled_back}
     if gone:
         undoing = [c.version for c in later if is_restore(c) or wipes(c)]
-        report_gone(ledger, [head.sink_version in gone for head in ledger.heads], _UNDONE, findings, undoing)
+        report_gone(
+            ledger,
+            [h.sink_version in gone and in_this_table(h, delta) for h in ledger.heads],
+            _UNDONE,
+            findings,
+            undoing,
+        )
     unstamped = [c for c in later if c.stamp is None and c.version not in delta.unstamped]
     strangers = [c for c in unstamped if c.data_change and not (is_restore(c) or changes_rows(c))]
     if strangers:
         _report_strangers(strangers, findings, by_rows=by_rows)
+
+
+def _written(ledger: LedgerSlice, delta: DeltaWitness, audited: Sequence[int]) -> Sequence[int]:
+    """The versions that wrote rows of the sink, ascending: of the entries, and of earlier ones as the log shows them.
+
+    A RESTORE may have undone all that the entries of this audit wrote, and none of what is older than these.
+    """
+    if ledger.complete:
+        return audited
+    return sorted({*audited, *(commit.version for commit, _ in own_commits(delta, ledger.pipeline, ledger.sink))})
 
 
 def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None:

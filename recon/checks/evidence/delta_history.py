@@ -13,7 +13,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.delta_changes import judge_changes
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
+from recon.checks.evidence.findings import Findings, every_number, ledger_of, named, no_entries, quiet
 from recon.checks.evidence.lost_files import judge_files
 from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.own_writes import (
@@ -24,7 +24,7 @@ from recon.checks.evidence.own_writes import (
     unrecorded,
 )
 from recon.checks.evidence.reading import reading_of
-from recon.checks.evidence.table_history import Alive, alive, judged_since, unseen
+from recon.checks.evidence.table_history import Alive, alive, in_this_table, judged_since, unseen
 from recon.checks.evidence.table_identity import judge_identity
 from recon.checks.evidence.table_rows import TableRows, compared, described, rows_to_remember
 from recon.lazy import np
@@ -129,6 +129,8 @@ class DeltaHistory(EvidenceCheck):
             rows = compared(witnesses, ledger, delta)
             whole = ledger.complete or witnesses.period_to < witnesses.now
             _judge_rows(rows, delta, findings, whole=whole)
+            if rows is not None and rows.unknown and whole:
+                _report_uncounted(witnesses, ledger, delta, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
@@ -219,7 +221,10 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     batches = plural(len(empty), "micro-batch")
     heads = [ledger.heads[i] for i in empty]
     findings.add_for_all(Code.EMPTY, heads, f"{batches} without offsets, rows and commit")
-    heads = [ledger.heads[i] for i in attested if i not in of_former_table]
+    # A restored entry and the one of its replay are of one micro-batch.
+    heads = list(
+        {(h.epoch, h.batch_id): h for h in (ledger.heads[i] for i in attested if i not in of_former_table)}.values()
+    )
     findings.add_for_all(
         Code.ATTESTED_ONLY,
         heads,
@@ -298,9 +303,9 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
     for missing in unrecorded(witnesses):
         report_unrecorded(f"version {missing.version}", missing.stamp, findings, observed=witnesses.observed)
     ledger = witnesses.of_sink(witnesses.ledgers)
-    since = judged_since(ledger) if ledger is not None else -1
+    since = judged_since(ledger, delta) if ledger is not None else -1
     _report_unseen(unseen(delta, since), findings)
-    claimed = _claimed(ledger) if ledger is not None else {}
+    claimed = _claimed(ledger, delta) if ledger is not None else {}
     still = alive(delta)
     commits: dict[tuple[int, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
     for commit, stamp in own_commits(delta, witnesses.pipeline, witnesses.sink):
@@ -355,10 +360,10 @@ def _is_cleaned(ledger: LedgerSlice, stamp: ReconStamp, version: int, still: Ali
     return bool(looked_at) and not any(left)
 
 
-def _claimed(ledger: LedgerSlice) -> Mapping[tuple[int, int], set[int]]:
-    """The versions that entries claim, by (epoch, batch_id)."""
+def _claimed(ledger: LedgerSlice, delta: DeltaWitness) -> Mapping[tuple[int, int], set[int]]:
+    """The versions of this table that entries claim, by (epoch, batch_id)."""
     claimed: dict[tuple[int, int], set[int]] = {}
-    heads = ((head.epoch, head.batch_id, head.sink_version) for head in ledger.heads)
+    heads = ((h.epoch, h.batch_id, h.sink_version) for h in ledger.heads if in_this_table(h, delta))
     for epoch, batch_id, version in (*heads, *ledger.recorded):
         if version is not None:
             claimed.setdefault((epoch, batch_id), set()).add(version)
@@ -422,6 +427,21 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
             f"{'is' if one else 'are'} gone, and the log no longer shows why; source_rows names the offsets",
             rows=rows.missing,
             changed_by=(),
+        )
+
+
+def _report_uncounted(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+    """Restored entries of a query that makes several rows of a record: no count shows which of their rows are gone.
+
+    One finding for all, which names each: who accepted that nobody counted them did not accept what was done to them.
+    """
+    restored = [head for head in ledger.heads[ledger.anchors :] if head.is_uncounted and not head.is_observed]
+    if restored and witnesses.declared.explodes:
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"commits of others that are cleaned up from the log of {delta.location} may have replaced rows of "
+            f"restored entries ({every_number(restored)}), of which it is not known how many rows the sink was given; "
+            "compare them with the source, then accept it",
         )
 
 

@@ -177,9 +177,17 @@ class _Audit:
         return replace(finding, message=one.finding.message + one.since)
 
     def _in_question(self, one: OpenFinding) -> Spans:
-        """The offsets of an open finding that this audit could not decide: they are not repaired."""
+        """The offsets of an open finding that this audit could not decide: they are not repaired.
+
+        Whether a record without a row is lost is no question of doubled rows.
+        """
         asked = (f for f in self.found if f.level is Level.UNPROVED and f.sink == one.finding.sink and one.is_at(f))
-        return Spans.of(f.span for f in asked if f.span is not None)
+        spans = Spans.of(f.span for f in asked if f.span is not None)
+        rows = self.witnesses.rows
+        if not one.is_doubling or not isinstance(rows, RowsWitness) or not rows.has_source_columns:
+            return spans
+        mine = (g for g in rows.groups if (g.topic, g.partition) == (one.finding.topic, one.finding.partition))
+        return spans.intersect(Spans.of(span for group in mine for span in group.present))
 
     def _repaired(self, one: OpenFinding) -> Spans:
         """The offsets of an open finding that this audit saw to be in order."""
@@ -187,7 +195,9 @@ class _Audit:
             return Spans()
         judged = _judged(self._ledger, one.finding)
         if one.finding.level is Level.UNPROVED:
-            return judged if self._is_evaluated else Spans()
+            of_rows = self.check == "source_rows" and self._is_recreated(one.finding.topic)
+            hidden = self._of_other_topics(one.finding) if of_rows else Spans()
+            return judged.minus(hidden) if self._is_evaluated else Spans()
         if self.check in OF_UNREAD_RANGES:
             return self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)
         if one.is_doubling and self.check == "source_rows" and nothing_repeated(self.witnesses):
@@ -256,6 +266,24 @@ class _Audit:
         if self._ledger is not None:
             known |= {topic_id for _, name, topic_id in self._ledger.ranges.topics if name == topic}
         return len(known - {None}) > 1
+
+    def _of_other_topics(self, finding: Finding) -> Spans:
+        """The offsets that were read of other topics of the name: their rows may hide that this topic's are missing."""
+        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        read = [
+            range_
+            for covered in (proof.coverage if proof else ())
+            if (covered.topic, covered.partition) == (finding.topic, finding.partition)
+            and covered.topic_id != finding.topic_id
+            for range_ in covered.ranges
+        ]
+        if self._ledger is not None:
+            ranges = self._ledger.ranges
+            several = enumerate(ranges.topics)
+            topics = [i for i, (_, name, id_) in several if name == finding.topic and id_ != finding.topic_id]
+            mine = (ranges.partition == finding.partition) & np.isin(ranges.topic, topics)
+            read += zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True)
+        return Spans.of((start, end) for start, end in read if start < end)
 
     def _answers(self, finding: Finding) -> bool:
         """Whether the micro-batch of a finding without offsets was judged again, and the check found nothing."""

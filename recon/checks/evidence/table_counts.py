@@ -178,7 +178,7 @@ def may_repeat(witnesses: Witnesses) -> bool:
     if ledger is None or witnesses.declared.explodes:
         return True
     operators = operators_of(witnesses)
-    if any(operators.makes_rows(head) or operators.keeps_state(head) or _makes_rows(head) for head in ledger.heads):
+    if any(operators.makes_rows(head) or operators.keeps_state(head) or head.makes_rows for head in ledger.heads):
         return True
     read: dict[str, set[tuple[int, str | None]]] = {}
     proof = _proof(witnesses)
@@ -189,10 +189,6 @@ def may_repeat(witnesses: Witnesses) -> bool:
         len({source for source, _ in places}) > 1 or len({named for _, named in places} - {None}) > 1
         for places in read.values()
     )
-
-
-def _makes_rows(head: EntryHead) -> bool:
-    return head.rows_read is not None and (head.rows_written or 0) > head.rows_read
 
 
 def _proof(witnesses: Witnesses) -> SinkProof | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recon.model import DeltaCommit, DeltaWitness, LedgerSlice, Unstamped
+from recon.model import DeltaCommit, DeltaWitness, EntryHead, LedgerSlice, Unstamped
 from recon.model.wire.columns import SOURCE_OFFSET
 from recon.model.wire.stamp import reads_any_of
 from recon.model.wire.values import loads, mapping, text
@@ -143,9 +143,30 @@ def unseen(delta: DeltaWitness, after: int = -1, before: int | None = None) -> S
     ]
 
 
+def in_this_table(head: EntryHead, delta: DeltaWitness) -> bool:
+    """Whether an entry's commit is in the table that is there: versions begin anew in a table that is made anew.
+
+    An entry that does not know its table's id, as a restored one, is taken for one of this table. REPLACE TABLE gives
+    a table another id, and its log goes on.
+    """
+    if None in (head.sink_table_id, delta.table_id) or head.sink_table_id == delta.table_id:
+        return True
+    commit = None if head.sink_version is None else delta.commits.get(head.sink_version)
+    stamp = commit.stamp if commit is not None else None
+    return stamp is not None and (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
+
+
+def claimed_in(delta: DeltaWitness, ledger: LedgerSlice) -> Mapping[int, EntryHead]:
+    """The versions of this table that entries claim, each with the newest entry that does."""
+    heads = ledger.heads
+    return {h.sink_version: h for h in heads if h.sink_version is not None and in_this_table(h, delta)}
+
+
 def first_version(delta: DeltaWitness, ledger: LedgerSlice) -> int:
-    """The lowest version that entries claim."""
-    return min((h.sink_version for h in ledger.heads if h.sink_version is not None), default=delta.last or 0)
+    """The lowest version of this table that entries claim; -1 where entries claim versions of a former one."""
+    if any(not in_this_table(head, delta) for head in ledger.heads):
+        return -1
+    return min(claimed_in(delta, ledger), default=delta.last or 0)
 
 
 def changes_rows(commit: DeltaCommit) -> bool:
@@ -214,12 +235,17 @@ def _text(parameters: Mapping[str, Any], name: str) -> str:
     return "" if value is None else str(value).strip().lower()
 
 
-def judged_since(ledger: LedgerSlice) -> int:
-    """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry."""
+def judged_since(ledger: LedgerSlice, delta: DeltaWitness) -> int:
+    """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry.
+
+    -1, too, where all that they looked at was in a table that was there before this one.
+    """
     if ledger.complete:
         return -1
     # A release or a repair may stand behind micro-batches that are still to be recorded.
     anchors = [head for head in ledger.heads[: ledger.anchors] if head.is_micro_batch]
-    of_anchors = [head.sink_version for head in anchors if head.sink_version is not None]
-    every = [head.sink_version for head in ledger.heads if head.sink_version is not None]
-    return max(of_anchors) if of_anchors else min(every, default=-1)
+    judged = [h.sink_version for h in anchors if h.sink_version is not None and in_this_table(h, delta)]
+    if judged:
+        return max(judged)
+    former = any(not in_this_table(head, delta) for head in ledger.heads[: ledger.anchors])
+    return -1 if former else min(claimed_in(delta, ledger), default=-1)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from recon.checks.evidence.delta_changes import report_gone
 from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.table_history import in_this_table
 from recon.checks.evidence.table_rows import is_another, known_table
 from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Witnesses
 from recon.text import some
@@ -29,12 +30,19 @@ def judge_identity(
         confirmed: entries whose commit is there.
         findings: where findings are added.
     """
-    why, lacking = _known_otherwise(witnesses, ledger, delta, orphans, confirmed)
-    begun, before = _begun_again(ledger, orphans, confirmed)
+    known = known_table(witnesses)
+    why, lacking = _known_otherwise(known, ledger, delta, orphans, confirmed)
+    former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, delta)} - set(confirmed)
+    told = {entry for entry in lacking | former if _was_seen(ledger.heads[entry], known)}
+    if (newest := max(former - told, default=None)) is not None:
+        head = ledger.heads[newest]
+        at = f"the table at {delta.location} has the id {delta.table_id}, and {named(head)} was written to one with"
+        why, lacking = why or f"{at} the id {head.sink_table_id}", lacking | former
+    begun, before = _begun_again(ledger, {entry: orphans[entry] for entry in orphans if entry not in former}, confirmed)
     if begun:
         why, lacking = why or begun, lacking | before
     if not why:
-        return frozenset()
+        return frozenset(former)
     lost = "what was written to it before is gone; find out who did it, and read it again"
     findings.add(
         Code.MUTATED,
@@ -43,7 +51,7 @@ def judge_identity(
     )
     report_gone(
         ledger,
-        [entry in lacking for entry in range(len(ledger.heads))],
+        [entry in lacking and entry not in told for entry in range(len(ledger.heads))],
         "were made before the table was made anew",
         findings,
     )
@@ -54,18 +62,29 @@ def judge_identity(
             "an audit with --from before the ledger's first entry names their offsets",
             changed_by=(),
         )
-    return frozenset(lacking)
+    return frozenset(lacking | former)
+
+
+def _is_elsewhere(head: EntryHead, delta: DeltaWitness) -> bool:
+    """Whether an entry's rows were written to a table that was there before this one."""
+    return head.sink_version is not None and head.rows_written != 0 and not in_this_table(head, delta)
+
+
+def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
+    """Whether an earlier audit saw that the entry is of a table that was there before: it knew a later one."""
+    if known is None or head.sink_table_id in (None, known.table_id):
+        return False
+    return _of_then(head, known)
 
 
 def _known_otherwise(
-    witnesses: Witnesses,
+    known: KnownTable | None,
     ledger: LedgerSlice,
     delta: DeltaWitness,
     orphans: Collection[int],
     confirmed: Collection[int],
 ) -> tuple[str, set[int]]:
     """What an earlier audit knows otherwise, in a sentence, and the entries of before it that the table lacks."""
-    known = known_table(witnesses)
     if known is None:
         return "", set()
     earlier = {

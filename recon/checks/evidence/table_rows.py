@@ -13,6 +13,7 @@ from recon.checks.evidence.table_history import judged_since
 from recon.model import Code, DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses, known
 from recon.text import plural
 
+_NOT_TOLD = "an earlier audit that counted them could not tell whether rows were replaced"
 _NOT_COUNTED = "no earlier audit counted the rows of the table"
 
 
@@ -92,7 +93,7 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     if version <= begins_at:
         return None
     base = known.counted if known is not None else None
-    reached = -1 if ledger.complete else judged_since(ledger)
+    reached = -1 if ledger.complete else judged_since(ledger, delta)
     if base is not None and reached > base[0]:
         base = None  # entries between them are not in the slice
     if base is None and not ledger.complete:
@@ -106,6 +107,8 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     if base is None:
         return since_begin
     since_base = _since(*base, version, witnesses, ledger, delta)
+    if ledger.complete and _is_asked(witnesses):
+        since_base = TableRows(version, base[0], unknown=_NOT_TOLD)
     if since_begin is not None and since_begin.missing:
         # Rows that were missing when that audit counted, and that findings count, are open, or somebody accepted them.
         written = _written(ledger, -1, base[0] + 1)
@@ -115,11 +118,23 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
 
 
-def _counted_missing(witnesses: Witnesses) -> int:
-    """How many missing rows the findings count that are open or accepted; those that name offsets tell of the same."""
+def _is_asked(witnesses: Witnesses) -> bool:
+    """Whether a question about rows waits for an answer that an earlier audit, which counted them, could not give."""
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-    found = (one.finding for one in proof.open) if proof is not None else ()
-    return sum(f.rows or 0 for f in found if f.code is Code.GAP and f.span is None and f.changed_by is not None)
+    waiting = [one for one in (proof.open if proof is not None else ()) if one.accepted is None]
+    return any(one.check == "delta_history" and one.finding.code is Code.INCONCLUSIVE for one in waiting)
+
+
+def _counted_missing(witnesses: Witnesses) -> int:
+    """How many missing rows the findings count at most that are open or accepted.
+
+    Those of source_rows that name offsets tell of the same rows; those of delta_history name what a RESTORE undid.
+    """
+    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    gone = [one for one in (proof.open if proof is not None else ()) if one.finding.code is Code.GAP]
+    by_commits = [one for one in gone if one.finding.changed_by is not None]
+    told = (one for one in by_commits if one.finding.span is None or one.check == "delta_history")
+    return sum(one.finding.rows or one.spans.size for one in told)
 
 
 def _wrote_before(ledger: LedgerSlice, delta: DeltaWitness) -> int:
@@ -186,13 +201,14 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
 def _written(ledger: LedgerSlice, since: int, before: int) -> int | str:
     """The rows that entries wrote between two versions, both excluded, less those that repairs removed.
 
-    Several entries may name one version.
+    Several entries may name one version. An entry may have counted rows that a retried stage wrote twice.
     """
     rows: dict[int, int | None] = {}
     for head in ledger.heads:
         if head.sink_version is not None and since < head.sink_version < before:
             known = rows.get(head.sink_version)
-            brought = None if head.rows_written is None else head.rows_written - (head.rows_removed or 0)
+            certain = head.rows_written is not None and (head.given is None or head.rows_written <= head.given.rows)
+            brought = (head.rows_written or 0) - (head.rows_removed or 0) if certain else None
             rows[head.sink_version] = brought if known is None else known
     unknown = sum(count is None for count in rows.values())
     if unknown:

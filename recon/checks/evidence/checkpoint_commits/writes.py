@@ -278,7 +278,7 @@ class Writes:
     @cached_property
     def _looked_up_to(self) -> int:
         """The version of the sink up to which earlier audits looked."""
-        return -1 if self.ledger is None else judged_since(self.ledger)
+        return -1 if self.ledger is None else judged_since(self.ledger, self.log)
 
     @cached_property
     def transactions(self) -> Transactions:

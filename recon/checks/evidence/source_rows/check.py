@@ -337,11 +337,11 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         spot_check.judge_swapped(counts, witnesses, findings)
     else:
         judge_aborted(counts, witnesses, findings, None)
-    judge_surplus(counts, witnesses, findings)
+    rows_tell = sink is not None and sink.rows.of is None
+    judge_surplus(counts, witnesses, findings, rows_tell=rows_tell)
     if sink is None:
         judge_repeated_rows(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
-    rows_tell = sink is not None and sink.rows.of is None
     judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=rows_tell)
     if sink is None:
         _report_perhaps_repeated(counts, witnesses, findings)
@@ -387,7 +387,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     if sink is not None:
         judge_present(sink)
     else:
-        judge_surplus(counts, witnesses, findings)
+        judge_surplus(counts, witnesses, findings, rows_tell=False)
     message, missing = quiet(counts.covered.slice), explained.total()
     if counts.counted:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"

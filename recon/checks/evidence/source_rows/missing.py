@@ -21,6 +21,7 @@ from recon.checks.evidence.source_rows.rows import (
 )
 from recon.checks.evidence.source_rows.spot_check import contradictions
 from recon.checks.evidence.table_history import first_version, others, removes_rows
+from recon.checks.evidence.table_rows import is_another, known_table
 from recon.model import Code, ProbeAnswer
 from recon.model.ledger import named
 from recon.model.offsets import GrowingSpans, Span, Spans
@@ -59,6 +60,7 @@ def missing_from(sink: SinkRows) -> Missing:
     quarantined = by_partition(group for group in sink.rows.quarantined if group.release is None)
     taken = by_partition(group for group in sink.rows.quarantined if group.release is not None)
     of_some = _ranges_of_some(sink) if sink.rows.of is not None else None
+    dropped_again, again = _dropped_again(sink), 0
     for where, stretches in sink.counts.judged.items():
         ranges = stretches.ranges if of_some is None else of_some.get(where, Spans())
         absent = ranges.minus(sink.present.get(where, Spans()))
@@ -66,6 +68,10 @@ def missing_from(sink: SinkRows) -> Missing:
         in_quarantine = waiting(stretches, absent, quarantined.get(where, ()), sink.ledger.heads)
         explained.setdefault(where, Counter())["quarantined"] += in_quarantine.size
         absent = absent.minus(in_quarantine)
+        filtered = absent.intersect(dropped_again.get(where, Spans()))
+        explained[where]["filtered"] += filtered.size
+        again += filtered.size
+        absent = absent.minus(filtered)
         of_releases = GrowingSpans()
         for group in taken.get(where, ()):
             new = [part for span in absent.intersect(group.present) for part in of_releases.add(*span)]
@@ -90,9 +96,25 @@ def missing_from(sink: SinkRows) -> Missing:
             explained[piece.where]["filtered"] += piece.size
         else:
             unexplained.setdefault(piece.where, []).append(piece)
-    in_all = of_entry.total() + sum(piece.size for mine in released.values() for piece in mine)
+    in_all = of_entry.total() + again + sum(piece.size for mine in released.values() for piece in mine)
     in_all += sum(tally["quarantined"] for tally in explained.values())
     return Missing(unexplained, removed, released, explained, in_all, held)
+
+
+def _dropped_again(sink: SinkRows) -> Mapping[TopicPartition, Spans]:
+    """The offsets without a row that a repair read once more, and of which the transform dropped as many again."""
+    dropped: dict[TopicPartition, list[Span]] = {}
+    for entry, counted in sink.counts.counted.items():
+        head = sink.ledger.heads[entry]
+        was_read = sink.rows.of is None or (head.epoch, head.batch_id) in sink.rows.of
+        if not (head.is_repair and was_read and counted.dropped) or counted.explodes or counted.doubted:
+            continue
+        read = [((one.topic, one.partition), one.span) for one in sink.ledger.ranges.of(entry)]
+        absent = [(where, Spans.of([span]).minus(sink.present.get(where, Spans()))) for where, span in read]
+        if sum(spans.size for _, spans in absent) == counted.dropped:
+            for where, spans in absent:
+                dropped.setdefault(where, []).extend(spans)
+    return {where: Spans.of(spans) for where, spans in dropped.items()}
 
 
 def _ranges_of_some(sink: SinkRows) -> Mapping[TopicPartition, Spans]:
@@ -123,9 +145,19 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     judge_unreleased(sink, missing.released, explained)
     _judge_lost(sink, missing)
     _report_other_pipelines(sink, missing)
-    or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
+    # How many rows the sink wrote is known, and not which: it may have written another one twice instead.
+    left_out = [piece for piece in missing.removed if sink.doubles(piece.entry)]
+    removed = [piece for piece in missing.removed if not sink.doubles(piece.entry)]
+    sink.report(
+        Code.GAP,
+        left_out,
+        "have no row, while rows of the same micro-batch are doubled: as many were written as were read, so the sink "
+        "left these out, or they were removed since",
+        records=True,
+    )
+    or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in removed)
     sink.report_removed(
-        missing.removed,
+        removed,
         "had a row each when they were written, and no row carries them now: they were removed from the sink"
         + (" or from its quarantine" if or_quarantine else ""),
     )
@@ -173,7 +205,8 @@ def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
     log, ledger = sink.witnesses.of_sink(sink.witnesses.delta), sink.ledger
     if log is None:
         return
-    first = first_version(log, ledger)
+    first, known = first_version(log, ledger), known_table(sink.witnesses)
+    judged = known.version if known is not None and not is_another(log, known) else -1
     for commit in others(log, ledger):
         if commit.stamp is None or commit.version <= first or not removes_rows(commit):
             continue
@@ -184,8 +217,8 @@ def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
         if missing.removed:
             apart = "rows of this pipeline are missing: give each pipeline a table of its own, or keys that cannot meet"
             sink.findings.add(Code.MUTATED, what + apart)
-        elif not ledger.complete:
-            unread = "rows of micro-batches before the period were not read: audit from the ledger's begin with --from"
+        elif not ledger.complete and commit.version > judged:
+            unread = "rows of earlier micro-batches were not read: `recon audit --full` looks at them"
             sink.findings.add(Code.INCONCLUSIVE, what + unread)
 
 

@@ -13,7 +13,7 @@ from recon.checks.evidence.rows_of_others import EACH, read_of_others, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_counts import count_said, may_repeat, of_others, rows_repeated
-from recon.checks.evidence.table_history import others
+from recon.checks.evidence.table_history import alive, others
 from recon.model import (
     WITHOUT_NUMBER,
     Code,
@@ -24,25 +24,46 @@ from recon.model import (
     Witnesses,
     parse_offsets,
 )
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural, some
 
 
-def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings, *, rows_tell: bool) -> None:
     """Adds a finding for each micro-batch that wrote more rows than it read offsets, though no transform makes rows.
 
-    Rows that were found doubled one by one are not counted once more.
+    Rows that were found doubled one by one are not counted once more. Where all rows of the sink were looked at
+    (`rows_tell`), neither are those of a micro-batch from which a repair has removed the doubled ones since, nor those
+    that the sink says it wrote beyond what it was given: a retried stage may have been counted twice.
     """
     code, _ = doubled(witnesses)
+    ledger = counts.covered.slice
     for entry, counted in counts.counted.items() if code not in findings else ():
         if counted.surplus:
-            head = counts.covered.slice.heads[entry]
+            head = ledger.heads[entry]
+            gone = max(-counted.lost, 0) + _removed_since(entry, counts, witnesses) if rows_tell else 0
+            if counted.surplus <= gone:
+                continue
             findings.add(
                 code,
                 f"{named(head)} wrote {plural(counted.surplus, 'row')} more than it read offsets, and no transform "
                 "makes rows: some are doubled",
                 head=head,
             )
+
+
+def _removed_since(entry: int, counts: Account, witnesses: Witnesses) -> int:
+    """How many rows the repairs behind an entry have removed that looked at offsets which it read."""
+    ledger, log, removed = counts.covered.slice, witnesses.of_sink(witnesses.delta), 0
+    mine = _by_partition(ledger.ranges.of(entry))
+    for i in range(entry + 1, len(ledger.heads)):
+        head = ledger.heads[i]
+        undone = log is not None and head.sink_version is not None and head.sink_version not in alive(log)
+        if not head.is_removal or undone:
+            continue
+        looked_at = _by_partition(ledger.ranges.of(i)).items()
+        if any(spans.intersect(mine.get(where, Spans())) for where, spans in looked_at):
+            removed += (head.rows_removed or 0) - (head.rows_written or 0)
+    return removed
 
 
 def judge_repeated_rows(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
@@ -220,7 +241,7 @@ def _makes_rows(sink: SinkRows) -> bool:
     counts, heads = sink.counts, sink.ledger.heads
     return (
         any(counted.explodes for counted in counts.counted.values())
-        or any(head.rows_read is not None and (head.rows_written or 0) > head.rows_read for head in heads)
+        or any(head.makes_rows for head in heads)
         or any(counts.operators.makes_rows(head) for head in heads)
     )
 
@@ -251,10 +272,14 @@ def _judge_other_pipelines(sink: SinkRows, stamps: Iterable[ReconStamp]) -> None
 
 def _read_by(stamps: Iterable[ReconStamp]) -> dict[TopicPartition, Spans]:
     """The offsets that writes with these stamps read."""
+    return _by_partition(span for stamp in stamps for span in parse_offsets(stamp.offsets_text))
+
+
+def _by_partition(ranges: Iterable[OffsetSpan]) -> dict[TopicPartition, Spans]:
     read: dict[TopicPartition, list[Span]] = {}
-    for s in (span for stamp in stamps for span in parse_offsets(stamp.offsets_text)):
-        read.setdefault((s.topic, s.partition), []).append(s.span)
-    return {where: Spans.of(s for s in spans if s.size > 0) for where, spans in read.items()}
+    for one in ranges:
+        read.setdefault((one.topic, one.partition), []).append(one.span)
+    return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in read.items()}
 
 
 def _made_by(commit: DeltaCommit) -> str:
