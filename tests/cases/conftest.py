@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,3 +46,17 @@ def audits_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]
         monkeypatch.setattr("recon.audit.run.utc_now", lambda: datetime.now(UTC) + by)
 
     return set_ahead
+
+
+@pytest.fixture
+def written_earlier(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], AbstractContextManager[None]]:
+    """Sets the clock of the hook back, and that of the entries which it makes."""
+
+    @contextmanager
+    def set_back(by: timedelta) -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            for place in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now"):
+                patched.setattr(place, lambda: datetime.now(UTC) - by)
+            yield
+
+    return set_back
