@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,6 +20,7 @@ from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, ranges, statuses
 
 MakeLake = Callable[..., Lake]
+WrittenEarlier = Callable[[timedelta], AbstractContextManager[None]]
 
 
 def _ran(lake: Lake, batches: int) -> None:
@@ -51,7 +54,7 @@ def _file_of(lake: Lake, version: int) -> Path:
     return Path(file)
 
 
-def _cleaned_up(lake: Lake) -> None:
+def cleaned_up(lake: Lake) -> None:
     """The log's files behind a new checkpoint are gone, as after `delta.logRetentionDuration`."""
     table = DeltaTable(str(lake.table))
     table.create_checkpoint()
@@ -106,7 +109,7 @@ def test_85_rows_are_deleted_and_the_log_is_cleaned_up(make_lake: MakeLake) -> N
     finally:
         lake.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     _ran(lake, 1)
-    _cleaned_up(lake)
+    cleaned_up(lake)
     run = lake.audit()
     assert _refuted(run, "MUTATED", "GAP")
     assert (0, 5, 9) in ranges(findings(run, "GAP"))
@@ -129,7 +132,7 @@ def test_39_the_log_is_cleaned_up_and_nothing_is_gone(make_lake: MakeLake) -> No
     assert isinstance(files, LiveFiles) and files.rows == 20 and not files.gone
     lake.sql("OPTIMIZE {table}")
     _ran(lake, 1)
-    _cleaned_up(lake)
+    cleaned_up(lake)
     assert lake.audit(no_spark=True).pipelines[0].answer == "could not be proved"
     run = lake.audit()
     assert run.pipelines[0].answer == "complete", run.pipelines[0].because
@@ -137,10 +140,17 @@ def test_39_the_log_is_cleaned_up_and_nothing_is_gone(make_lake: MakeLake) -> No
 
 
 @pytest.mark.case(49, "DUPLICATE")
-def test_49_a_stranger_adds_records_that_the_query_reads_when_the_log_is_cleaned_up(make_lake: MakeLake) -> None:
-    """The audit that saw the commit found each record once; the next one has nothing but what that one remembers."""
+def test_49_a_stranger_adds_records_that_the_query_reads_when_the_log_is_cleaned_up(
+    make_lake: MakeLake, written_earlier: WrittenEarlier
+) -> None:
+    """The audit that saw the commit found each record once; the next one has nothing but what that one remembers.
+
+    It does not look at the ledger's first entry any more, from which on the table's rows could be counted.
+    """
     lake = make_lake()
-    _ran(lake, 2)
+    with written_earlier(timedelta(hours=2)):
+        _ran(lake, 1)
+    _ran(lake, 1)
     lake.produce(10)
     lake.sql(
         "INSERT INTO {table} BY NAME SELECT * EXCEPT (_batch_id, _source_offset), CAST(NULL AS BIGINT) AS _batch_id, "
@@ -149,7 +159,7 @@ def test_49_a_stranger_adds_records_that_the_query_reads_when_the_log_is_cleaned
     run = lake.audit()
     assert run.pipelines[0].answer == "complete" and findings(run, "UNSTAMPED"), run.pipelines[0].because
     lake.run()
-    _cleaned_up(lake)
+    cleaned_up(lake)
     assert lake.audit(no_spark=True).pipelines[0].answer == "could not be proved"
     for full in (False, True):
         run = lake.audit(full=full)
@@ -161,8 +171,11 @@ def test_49_a_stranger_adds_records_that_the_query_reads_when_the_log_is_cleaned
 
 @pytest.mark.case(48, "MUTATED", "GAP")
 def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
+    """Version 1 of the new table has ten rows; that of the former one had three, and none of them was doubled."""
     lake = make_lake()
-    _ran(lake, 3)
+    for records in (10, 3, 10):
+        lake.produce(records)
+        lake.run()
     assert lake.audit().pipelines[0].answer == "complete"
     schema = lake.spark.read.format("delta").load(str(lake.table)).schema
     shutil.rmtree(lake.table)
@@ -170,9 +183,10 @@ def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
     _is_stopped(lake)
     _accepts_another_table(lake)
     _ran(lake, 1)
+    assert [(e.sink_version, e.rows_written) for e in lake.entries() if e.sink_version == 1] == [(1, 3), (1, 10)]
     run = lake.audit()
     assert _refuted(run, "MUTATED", "GAP")
-    assert ranges(findings(run, "GAP")) == {(0, 0, 30)}
+    assert ranges(findings(run, "GAP")) == {(0, 0, 23)}
 
 
 @pytest.mark.case(87, "MUTATED", "GAP")
