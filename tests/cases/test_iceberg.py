@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from recon.recovery.rebuild import rebuild
-from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, statuses, told
+from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, refuted, statuses, told
 from tests.support import iceberg
 from tests.support.drivers import ICEBERG
 from tests.support.failpoints import dies_at
@@ -62,6 +64,7 @@ class IcebergLake(Lake):
 
 
 Make = Callable[..., IcebergLake]
+WrittenEarlier = Callable[[timedelta], AbstractContextManager[None]]
 
 
 @pytest.fixture
@@ -119,6 +122,59 @@ def test_a_stream_and_what_others_do_to_its_table(make: Make) -> None:
     lake.produce(5)
     lake.run()
     assert complete(run := lake.audit()), told(run)
+
+
+def test_a_stranger_adds_a_record_that_the_query_reads_when_the_snapshot_is_expired(
+    make: Make, written_earlier: WrittenEarlier
+) -> None:
+    """The audit that saw the snapshot found the record once; the next one has nothing but what that one remembers.
+
+    It does not look at the ledger's first entry any more, from which on the table's rows could be counted.
+    """
+    lake = make()
+    lake.produce(5)
+    with written_earlier(timedelta(hours=2)):
+        lake.run()
+    lake.produce(5)
+    lake.run()
+    lake.produce(5)
+    lake.sql(
+        "INSERT INTO {table} BY NAME SELECT * EXCEPT (_batch_id, _source_offset), CAST(NULL AS BIGINT) AS _batch_id, "
+        "_source_offset + 10 AS _source_offset FROM {table} WHERE _source_offset = 2"
+    )
+    run = lake.audit()
+    assert complete(run) and findings(run, "UNSTAMPED"), told(run)
+    lake.maintenance("rewriteDataFiles").option("rewrite-all", "true").execute()  # its snapshot is the current one
+    lake.maintenance("expireSnapshots").expireOlderThan(4_102_444_800_000).execute()  # of before 2100
+    assert len(lake.of.table().metadata.snapshots) == 1
+    lake.run()
+    assert lake.values().count((0, 12)) == 2
+    run = lake.audit()
+    assert refuted(run, "DUPLICATE"), told(run)
+    assert ranges(findings(run, "DUPLICATE")) == {(0, 12, 13)}, told(run)
+
+
+def test_the_table_is_dropped_and_made_anew(make: Make, written_earlier: WrittenEarlier) -> None:
+    """Version 3 of the new table has ten rows; that of the former one had three, and none of them was doubled.
+
+    The later audit does not look at the ledger's first entry any more, whose rows are gone as well.
+    """
+    lake = make(sink={"on_new_epoch": "warn"})
+    lake.produce(10)
+    with written_earlier(timedelta(hours=2)):
+        lake.run()
+    lake.produce(3)
+    lake.run()
+    assert complete(run := lake.audit()), told(run)
+    lake.sql("DROP TABLE {table}")
+    for _ in range(2):
+        lake.produce(10)
+        lake.run()
+    assert [entry.rows_written for entry in lake.entries() if entry.sink_version == 3] == [3, 10]
+    run = lake.audit()
+    assert refuted(run, "MUTATED", "GAP"), told(run)
+    assert ranges(findings(run, "GAP")) == {(0, 0, 13), (None, None, None)}, told(run)
+    assert any("before the period are gone with the table that was there" in message for _, message in told(run))
 
 
 def test_a_crash_before_the_entry_and_a_ledger_that_is_gone(make: Make) -> None:
