@@ -7,8 +7,11 @@ can be judged. What cannot be proved then is said, and never "complete".
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from recon.observer import look
 from recon.streams.listener import ProgressListener
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import NativeLake
+from tests.cases.test_table_files import cleaned_up
 
 Make = Callable[..., NativeLake]
 both = pytest.mark.parametrize("named", [True, False], ids=["rows with their source", "counts alone"])
@@ -272,29 +276,79 @@ def test_an_entry_that_names_another_commit_is_an_orphan(make: Make) -> None:
     assert answer(run) == "not complete" and {"LEDGER_ORPHAN", "MUTATED"} & failing(run), told(run)
 
 
+@contextmanager
+def listening(lake: NativeLake) -> Iterator[Callable[[], None]]:
+    """A listener enters what the query writes; gives a wait until the newest micro-batch is in the ledger."""
+    listener = ProgressListener(lake.project, every=1)
+    lake.spark.streams.addListener(listener)
+    try:
+        yield lambda: wait_until(
+            lambda: [entry.batch_id for entry in lake.entries()][-1:] == [newest_plan(lake)], "nothing was entered"
+        )
+    finally:
+        lake.spark.streams.removeListener(listener)
+
+
 def test_a_listener_enters_what_spark_forgets(make: Make) -> None:
     """One line in the driver, no change to the write; the checkpoint keeps five micro-batches alone."""
     lake = make()
-    listener = ProgressListener(lake.project, every=1)
     kept = "spark.sql.streaming.minBatchesToRetain"
     before = lake.spark.conf.get(kept) or "100"
     lake.spark.conf.set(kept, "5")
-    lake.spark.streams.addListener(listener)
     try:
-        for _ in range(6):
-            lake.produce(20)
-            lake.stream(per_trigger=10)
-            wait_until(
-                lambda: [entry.batch_id for entry in lake.entries()][-1:] == [newest_plan(lake)], "nothing was entered"
-            )
+        with listening(lake) as is_entered:
+            for _ in range(6):
+                lake.produce(20)
+                lake.stream(per_trigger=10)
+                is_entered()
     finally:
-        lake.spark.streams.removeListener(listener)
         lake.spark.conf.set(kept, before)
     batches = [entry.batch_id for entry in lake.entries()]
     assert batches == list(range(newest_plan(lake) + 1)) and len(batches) > 10
     assert not (lake.checkpoint / "offsets/0").exists(), "Spark kept all plans: this shows nothing"
     run = lake.audit()
     assert complete(run), told(run)
+
+
+def committed_earlier(lake: NativeLake, by: timedelta) -> None:
+    """Sets the times of the first micro-batch, of its plan and of its commit, back."""
+
+    def earlier(found: re.Match[str]) -> str:
+        return f"{found[1]}:{int(found[2]) - by // timedelta(milliseconds=1)}"
+
+    for file in (lake.checkpoint / "offsets" / "0", lake.table / "_delta_log" / f"{0:020}.json"):
+        file.write_text(re.sub(r'("timestamp"|"batchTimestampMs"):(\d+)', earlier, file.read_text()))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_stranger_adds_a_record_that_the_query_reads_when_the_log_is_cleaned_up(make: Make) -> None:
+    """The audit that saw the commit found the record once; the next one has nothing but what that one remembers.
+
+    It does not look at the ledger's first entry any more, from which on the table's rows could be counted.
+    """
+    lake = make(True)
+    lake.produce(5)
+    lake.stream()
+    committed_earlier(lake, timedelta(hours=2))
+    with listening(lake) as is_entered:
+        lake.produce(5)
+        lake.stream()
+        is_entered()
+        assert [entry.sink_version for entry in lake.entries()] == [0, 1]
+        lake.produce(5)
+        lake.sql(
+            "INSERT INTO {table} BY NAME SELECT * EXCEPT (kafka_offset), kafka_offset + 10 AS kafka_offset "
+            "FROM {table} WHERE kafka_offset = 2"
+        )
+        run = lake.audit()
+        assert complete(run) and findings(run, "UNSTAMPED"), told(run)
+        lake.stream()
+        is_entered()
+    cleaned_up(lake)
+    assert lake.values().count((0, 12)) == 2
+    run = lake.audit()
+    assert answer(run) == "not complete" and failing(run) == {"DUPLICATE"}, told(run)
+    assert (0, 12, 13) in ranges(findings(run, "DUPLICATE")), told(run)
 
 
 def newest_plan(lake: NativeLake) -> int:
