@@ -16,6 +16,7 @@ from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.model import LedgerEntry
 from recon.project import Project
+from recon.recovery.rebuild import rebuild
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges, refuted, told
 from tests.cases.test_cases import edit_ledger
 from tests.support import fault_cases
@@ -54,6 +55,22 @@ def test_a_loss_and_an_open_question_in_one_check(make_lake: MakeLake) -> None:
         again = fault_cases.audit(lake.project, spark=lake.spark)
         answers.append(again.pipelines[0].answer)
     assert answers == ["not complete", "could not be proved", "complete"], told(again)
+
+
+def test_restored_entries_are_accepted_one_by_one(make_lake: MakeLake) -> None:
+    """Where rows carry no source offsets, nothing shows whose rows the commits of a ledger that is gone have."""
+    lake = make_lake(sink={"stamp_source_offsets": False})
+    ran(lake, None, None)
+    shutil.rmtree(lake.path / "recon")
+    rebuild(lake.project)
+    run = lake.audit()
+    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
+    known = {one.finding.batch_id: one.id for one in open_findings(lake.project)}
+    assert set(known) == {0, 1}, told(run)
+    accept(lake.project, known[0], by="Ada Lovelace", reason="counted by hand")
+    run = lake.audit()
+    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
+    assert [f.batch_id for f in findings(run, "INCONCLUSIVE")] == [1], told(run)
 
 
 @pytest.mark.case(66, "GAP")

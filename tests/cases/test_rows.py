@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +10,33 @@ import pytest
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from recon.audit.accept import accept, open_findings
 from recon.model import RunResult
 from tests.cases.lake import Keeps, Lake, complete, failing, findings, ranges, refuted, told
 from tests.cases.test_counted_rows import declared
 from tests.cases.test_streaming_patterns import listening, stream
+from tests.cases.test_streaming_patterns import run as drained
 from tests.support import fault_cases
 
 MakeLake = Callable[..., Lake]
+
+
+def aggregated(lake: Lake, write: Callable[[DataFrame, int], None], **options: str) -> None:
+    """Counts 20 records a micro-batch by the rest of their offset; rows of an aggregate carry no source offsets."""
+    records = stream(lake, per_trigger=20, failOnDataLoss="false", **options)
+    with listening(lake):
+        drained(lake, records.groupBy(F.expr("offset % 5").alias("rest")).count(), write, mode="update")
+
+
+def with_deleted(lake: Lake, before: int) -> Callable[[DataFrame, int], None]:
+    """The hook; Kafka deletes the records of partition 0 up to an offset, which Spark has planned to read."""
+    hook = lake.hook()
+
+    def late(frame: DataFrame, batch_id: int) -> None:
+        lake.kafka.delete_records({(lake.topic, 0): before})
+        hook(frame, batch_id)
+
+    return late
 
 
 @pytest.mark.case(65, "INCONCLUSIVE")
@@ -23,25 +44,48 @@ def test_half_the_input_of_an_aggregate_is_lost(make_lake: MakeLake) -> None:
     """Kafka deletes it before Spark reads it, and Spark is told not to mind."""
     lake = make_lake(sink={"stamp_source_offsets": False})
     lake.produce(20)
-    hook = lake.hook()
-
-    def late(frame: DataFrame, batch_id: int) -> None:
-        lake.kafka.delete_records({(lake.topic, 0): 10})
-        hook(frame, batch_id)
-
-    counts = stream(lake, per_trigger=20, failOnDataLoss="false").groupBy(F.expr("offset % 5").alias("rest")).count()
-    with listening(lake):
-        query = (
-            counts.writeStream.foreachBatch(late)
-            .outputMode("update")
-            .option("checkpointLocation", str(lake.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(120)
+    aggregated(lake, with_deleted(lake, 10))
     assert sum(row["count"] for row in lake.rows()) == 10
     run = lake.audit()
     assert run.pipelines[0].answer == "could not be proved", told(run)
+
+
+def test_an_acceptance_is_of_one_micro_batch(make_lake: MakeLake) -> None:
+    """Of three micro-batches half the input is lost, and the last one has the first one's number: a new checkpoint."""
+    lake = make_lake(2, sink={"stamp_source_offsets": False, "on_new_epoch": "warn"})
+    for partition in (0, 1):
+        lake.produce(20, partition)
+    aggregated(lake, with_deleted(lake, 20))
+    assert [entry.rows_written for entry in lake.entries()] == [5, 5]
+    run = lake.audit()
+    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
+    known = {(one.finding.epoch, one.finding.batch_id): one.id for one in open_findings(lake.project)}
+    assert set(known) == {(0, 0), (0, 1)}, told(run)
+    accept(lake.project, known[0, 0], by="Ada Lovelace", reason="test data")
+    lake.forget_checkpoint()
+    for partition in (0, 1):
+        lake.produce(10, partition)
+    aggregated(lake, with_deleted(lake, 30), startingOffsets=json.dumps({lake.topic: {"0": 20, "1": 20}}))
+    run = lake.audit()
+    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
+    assert {(f.epoch, f.batch_id) for f in findings(run, "INCONCLUSIVE")} == {(0, 1), (1, 0)}, told(run)
+    accepted = [one.finding for one in open_findings(lake.project) if one.accepted is not None]
+    assert [(f.epoch, f.batch_id) for f in accepted] == [(0, 0)]
+
+
+def test_an_aggregate_whose_sink_took_in_fewer_rows_than_it_was_given(make_lake: MakeLake) -> None:
+    """Spark says that every offset was read; one of five rows of the second micro-batch is not in the table."""
+    lake = make_lake(sink={"stamp_source_offsets": False})
+    lake.produce(40)
+    hook = lake.hook()
+    hook.writer = Keeps(lake, "NOT (rest = 3 AND count = 8)")
+    aggregated(lake, hook)
+    assert [(entry.rows_given, entry.rows_written) for entry in lake.entries()] == [(5, 5), (5, 4)]
+    run = lake.audit()
+    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
+    assert [f.batch_id for f in findings(run, "INCONCLUSIVE")] == [1], told(run)
+    (attested,) = findings(run, "ATTESTED_ONLY")
+    assert attested.message.startswith("1 micro-batch (micro-batch 0 "), attested.message
 
 
 @pytest.mark.case(71)
