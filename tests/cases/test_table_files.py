@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from recon import explain
+from recon.audit.accept import accept, open_findings
 from recon.evidence import delta_log
 from recon.model import LiveFiles, RunResult
 from recon.storage import Storage
@@ -187,6 +188,52 @@ def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
     run = lake.audit()
     assert _refuted(run, "MUTATED", "GAP")
     assert ranges(findings(run, "GAP")) == {(0, 0, 23)}
+
+
+def _accepted(lake: Lake) -> str:
+    """Everything that is open is accepted; gives the next audit's answer."""
+    for known in {one.id for one in open_findings(lake.project) if one.accepted is None}:
+        accept(lake.project, known, reason="known", by="Ada")
+    return lake.audit().pipelines[0].answer
+
+
+def test_rows_are_deleted_behind_a_restore_that_was_accepted(
+    make_lake: MakeLake, written_earlier: WrittenEarlier
+) -> None:
+    """The RESTORE undid all that the audit looks at once more, and none of the micro-batch whose row is deleted."""
+    lake = make_lake()
+    with written_earlier(timedelta(hours=3)):
+        _ran(lake, 4)
+    assert lake.audit().pipelines[0].answer == "complete"
+    with written_earlier(timedelta(hours=2)):
+        _ran(lake, 1)
+    lake.sql("RESTORE TABLE {table} TO VERSION AS OF 2")
+    assert lake.audit().pipelines[0].answer == "not complete"
+    assert _accepted(lake) == "complete"
+    lake.sql("DELETE FROM {table} WHERE _source_offset = 7")
+    for _ in range(2):
+        run = lake.audit()
+        assert _refuted(run, "MUTATED", "GAP"), run.pipelines[0].because
+        _ran(lake, 1)
+
+
+def test_rows_are_deleted_from_a_table_made_anew_at_a_version_that_the_former_one_had(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    _ran(lake, 5)
+    assert lake.audit().pipelines[0].answer == "complete"
+    schema = lake.spark.read.format("delta").load(str(lake.table)).schema
+    shutil.rmtree(lake.table)
+    lake.spark.createDataFrame([], schema).write.format("delta").save(str(lake.table))
+    _is_stopped(lake)
+    _accepts_another_table(lake)
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP") and ranges(findings(run, "GAP")) == {(0, 0, 50)}
+    assert _accepted(lake) == "complete"
+    _ran(lake, 1)
+    assert lake.audit().pipelines[0].answer == "complete", "it is told once"
+    lake.sql("DELETE FROM {table} WHERE _source_offset = 55")
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP"), run.pipelines[0].because
 
 
 @pytest.mark.case(87, "MUTATED", "GAP")
