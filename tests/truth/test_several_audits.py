@@ -211,6 +211,27 @@ def test_a_fault_in_a_table_made_anew_whose_versions_the_former_one_had(fault: s
     right(world, later(world))
 
 
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("full", [True, False])
+def test_the_log_of_a_table_made_anew_is_cleaned_up(lost: bool, full: bool) -> None:
+    """Versions of the table that was there before are not those of the rows that are counted."""
+    world = ran(8)
+    assert later(world).answer == "complete"
+    world.tick(days=3)
+    world.drop_table()
+    ran(4, world)
+    assert {"MUTATED", "GAP"} <= later(world).codes
+    accept(world)
+    world.forgive()
+    assert later(world).answer == "complete"
+    if lost:
+        world.delete(lambda row: row.place[2:] == (0, 41))
+    ran(1, world)
+    world.clean_log()
+    judgement = audit(world, full=True) if full else later(world)
+    assert (judgement.answer == "complete") is not lost, refuting(judgement)
+
+
 # -- repairs that end nothing ------------------------------------------------------------------------------------------
 
 

@@ -58,13 +58,8 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, 
     gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)} | {*rolled_back}
     if gone:
         undoing = [c.version for c in later if is_restore(c) or wipes(c)]
-        report_gone(
-            ledger,
-            [h.sink_version in gone and in_this_table(h, delta) for h in ledger.heads],
-            _UNDONE,
-            findings,
-            undoing,
-        )
+        of_gone = [head.sink_version in gone and in_this_table(head, delta) for head in ledger.heads]
+        report_gone(ledger, of_gone, _UNDONE, findings, undoing)
     unstamped = [c for c in later if c.stamp is None and c.version not in delta.unstamped]
     strangers = [c for c in unstamped if c.data_change and not (is_restore(c) or changes_rows(c))]
     if strangers:

@@ -222,9 +222,8 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     heads = [ledger.heads[i] for i in empty]
     findings.add_for_all(Code.EMPTY, heads, f"{batches} without offsets, rows and commit")
     # A restored entry and the one of its replay are of one micro-batch.
-    heads = list(
-        {(h.epoch, h.batch_id): h for h in (ledger.heads[i] for i in attested if i not in of_former_table)}.values()
-    )
+    alone = (ledger.heads[i] for i in attested if i not in of_former_table)
+    heads = list({(head.epoch, head.batch_id): head for head in alone}.values())
     findings.add_for_all(
         Code.ATTESTED_ONLY,
         heads,

@@ -6,11 +6,11 @@ how many rows were there before the first commit that is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recon.checks.evidence.table_history import judged_since
-from recon.model import Code, DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses, known
+from recon.checks.evidence.table_history import in_this_table, judged_since
+from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unavailable, Witnesses, known
 from recon.text import plural
 
 _NOT_TOLD = "an earlier audit that counted them could not tell whether rows were replaced"
@@ -87,9 +87,11 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     known, version = known_table(witnesses), first_shown(delta)
     if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
         return None
-    if delta.whole and all((head.sink_version or version) >= version for head in ledger.heads):
+    # Versions of a table that was there before this one are those of other rows.
+    heads = [head for head in ledger.heads if in_this_table(head, delta)]
+    if delta.whole and all((head.sink_version or version) >= version for head in heads):
         return None
-    begins_at = _wrote_before(ledger, delta)
+    begins_at = _wrote_before(heads, ledger, delta)
     if version <= begins_at:
         return None
     base = known.counted if known is not None else None
@@ -98,20 +100,21 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
         base = None  # entries between them are not in the slice
     if base is None and not ledger.complete:
         attested = any(
-            head.sink_version is not None and head.sink_version < version for head in ledger.heads[ledger.anchors :]
+            head.sink_version is not None and head.sink_version < version and in_this_table(head, delta)
+            for head in ledger.heads[ledger.anchors :]
         )
         return TableRows(version, -1, unknown=_NOT_COUNTED) if attested else None
     if base is None and begins_at:
         return TableRows(version, -1, unknown=_NOT_COUNTED)
-    since_begin = _since(-1, 0, version, witnesses, ledger, delta) if ledger.complete and not begins_at else None
+    since_begin = _since(-1, 0, version, witnesses, heads, delta) if ledger.complete and not begins_at else None
     if base is None:
         return since_begin
-    since_base = _since(*base, version, witnesses, ledger, delta)
+    since_base = _since(*base, version, witnesses, heads, delta)
     if ledger.complete and _is_asked(witnesses):
         since_base = TableRows(version, base[0], unknown=_NOT_TOLD)
     if since_begin is not None and since_begin.missing:
         # Rows that were missing when that audit counted, and that findings count, are open, or somebody accepted them.
-        written = _written(ledger, -1, base[0] + 1)
+        written = _written(heads, -1, base[0] + 1)
         before = max(written - base[1], 0) if isinstance(written, int) else 0
         return since_base if since_begin.missing <= min(before, _counted_missing(witnesses)) else since_begin
     # Rows too many may have been there when that audit counted; a slice that has every entry shows them all the same.
@@ -137,29 +140,29 @@ def _counted_missing(witnesses: Witnesses) -> int:
     return sum(one.finding.rows or one.spans.size for one in told)
 
 
-def _wrote_before(ledger: LedgerSlice, delta: DeltaWitness) -> int:
+def _wrote_before(heads: Sequence[EntryHead], ledger: LedgerSlice, delta: DeltaWitness) -> int:
     """The version of the first entry where the table was written before recon: what was there is not known.
 
     0 where nothing was there before the first entry: recon made the table, or somebody did who wrote nothing into it.
     """
-    first = ledger.heads[0] if ledger.complete and ledger.heads else None
+    first = heads[0] if ledger.complete and heads else None
     version = (first.sink_version or 0) if first is not None else 0
     made = 0 if delta.line is None else 1  # Iceberg's sequence numbers begin at 1
     return version if first is not None and (first.is_observed or version > made + 1) else 0
 
 
 def _since(
-    since: int, rows: int, version: int, witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness
+    since: int, rows: int, version: int, witnesses: Witnesses, heads: Sequence[EntryHead], delta: DeltaWitness
 ) -> TableRows | None:
     """The comparison that starts from `rows` rows at version `since`; None where the log shows all commits since."""
     # The next number of a Delta log follows from the one before; an Iceberg table may begin anew with any.
     if version <= since + (1 if delta.line is None else 0):
         return None
-    held, written = _rows_before(delta, version), _written(ledger, since, version)
+    held, written = _rows_before(delta, version), _written(heads, since, version)
     unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
     if witnesses.period_to < witnesses.now:
         unknown = "the period ends before now, and the table's rows are those of now"
-    own = {head.sink_version for head in ledger.heads if head.sink_version is not None}
+    own = {head.sink_version for head in heads if head.sink_version is not None}
     unseen = version - since - 1 - sum(since < of_entry < version for of_entry in own)
     if not unknown and unseen > 0 and held == rows + int(written):
         unknown = f"the log no longer has {plural(unseen, 'commit')} of others, which may have replaced rows"
@@ -198,13 +201,13 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
     return rows
 
 
-def _written(ledger: LedgerSlice, since: int, before: int) -> int | str:
+def _written(heads: Sequence[EntryHead], since: int, before: int) -> int | str:
     """The rows that entries wrote between two versions, both excluded, less those that repairs removed.
 
     Several entries may name one version. An entry may have counted rows that a retried stage wrote twice.
     """
     rows: dict[int, int | None] = {}
-    for head in ledger.heads:
+    for head in heads:
         if head.sink_version is not None and since < head.sink_version < before:
             known = rows.get(head.sink_version)
             certain = head.rows_written is not None and (head.given is None or head.rows_written <= head.given.rows)
