@@ -5,6 +5,7 @@ What an audit still says otherwise than it should is marked; a mend takes its ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -230,6 +231,89 @@ def test_the_log_of_a_table_made_anew_is_cleaned_up(lost: bool, full: bool) -> N
     world.clean_log()
     judgement = audit(world, full=True) if full else later(world)
     assert (judgement.answer == "complete") is not lost, refuting(judgement)
+
+
+def commits_twice(world: World) -> None:
+    world.commit_again(max(world.commits))
+
+
+def foreign_checkpoint(world: World) -> None:
+    of: dict[str, Any] = {"epoch": 50, "positions": {}, "planned": [], "read_of": {}, "begins": {}}
+    with world.running(replace(world.query, query_id="q-80", **of)):
+        world.micro_batch(entry=False)
+
+
+def optimize_loses(world: World) -> None:
+    world.compact_and_lose(world.rows[-1])
+
+
+def delete(world: World) -> None:
+    gone = world.rows[0]
+    world.delete(lambda row: row is gone)
+
+
+FAULTS = [commits_twice, foreign_checkpoint, optimize_loses, delete]
+
+
+def found(world: World, fault: Callable[[World], None]) -> None:
+    """What is open is accepted; then the fault happens, and audits find it."""
+    accept(world)
+    world.forgive()
+    assert later(world).answer == "complete" or refuting(audit(world))
+    accept(world)
+    world.forgive()
+    fault(world)
+    assert not world.truth.whole
+    right(world, later(world))
+    ran(1, world)
+    right(world, later(world))
+
+
+@pytest.mark.parametrize("fault", FAULTS[:3])
+def test_a_fault_in_a_table_made_anew_where_the_last_entry_of_the_former_one_was_restored(
+    fault: Callable[[World], None],
+) -> None:
+    world = ran(8)
+    world.produce(3)
+    world.crash("entry")
+    world.restart()
+    assert later(world).answer == "complete"
+    world.tick(days=3)
+    world.drop_table()
+    ran(2, world)
+    assert "MUTATED" in later(world).codes
+    found(world, fault)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_table_that_was_put_back_from_a_copy(fault: Callable[[World], None]) -> None:
+    """The copy ends at version 2; versions 3 to 7 are of micro-batches that it lacks, and given out again."""
+    world = ran(3)
+    copy = list(world.rows), dict(world.commits), dict(world.written), dict(world.snapshots)
+    ran(5, world)
+    assert later(world).answer == "complete"
+    world.tick(days=3)
+    world.rows, world.commits, world.written, world.snapshots = copy
+    ran(2, world)
+    assert {"MUTATED", "GAP"} <= later(world).codes
+    found(world, fault)
+
+
+def test_a_table_made_anew_that_was_accepted_where_an_entry_was_restored_is_not_found_again() -> None:
+    world = ran(8)
+    world.produce(3)
+    world.crash("entry")
+    world.restart()
+    audit(world)
+    world.drop_table()
+    ran(2, world)
+    assert "MUTATED" in audit(world).codes
+    for _ in range(3):
+        accept(world)
+        ran(2, world)
+        world.clean_log()
+        judgement = audit(world)
+    assert judgement.answer == "complete", refuting(judgement)
 
 
 # -- repairs that end nothing ------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from recon.checks.evidence.table_history import (
     wipes,
 )
 from recon.lazy import np
-from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice
+from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
@@ -31,13 +31,15 @@ _CHANGED_BY = 5  # versions that one finding names
 _UNDONE = "were undone"
 
 
-def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, *, by_rows: bool = False) -> None:
+def judge_changes(
+    witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, *, by_rows: bool = False
+) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
     if not any(head.sink_version is not None for head in ledger.heads):
         return
     audited = claimed_in(delta, ledger)
     versions = sorted(audited)
-    first = judged_since(ledger, delta) if not ledger.complete else first_version(delta, ledger)
+    first = judged_since(witnesses, ledger, delta) if not ledger.complete else first_version(delta, ledger)
     still = alive(delta)
     standing = [version for version in _written(ledger, delta, versions) if version in still]
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]

@@ -122,7 +122,7 @@ class DeltaHistory(EvidenceCheck):
         if witnesses.period_to >= witnesses.now:  # otherwise later commits follow entries behind the period
             own = own_commits(delta, ledger.pipeline, ledger.sink)
             findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
-        judge_changes(reading_of(witnesses) or ledger, delta, findings, by_rows=witnesses.placed_by_rows)
+        judge_changes(witnesses, reading_of(witnesses) or ledger, delta, findings, by_rows=witnesses.placed_by_rows)
         rows = None
         if delta.exists:
             judge_files(ledger, delta, findings)
@@ -302,7 +302,7 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
     for missing in unrecorded(witnesses):
         report_unrecorded(f"version {missing.version}", missing.stamp, findings, observed=witnesses.observed)
     ledger = witnesses.of_sink(witnesses.ledgers)
-    since = judged_since(ledger, delta) if ledger is not None else -1
+    since = judged_since(witnesses, ledger, delta) if ledger is not None else -1
     _report_unseen(unseen(delta, since), findings)
     claimed = _claimed(ledger, delta) if ledger is not None else {}
     still = alive(delta)

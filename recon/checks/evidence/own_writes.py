@@ -93,7 +93,7 @@ def _unrecorded_in_log(
     witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSlice | None, entered: Collection[tuple[int, int]]
 ) -> Iterator[SinkCommit]:
     heads: Sequence[EntryHead] = ledger.heads if ledger is not None else ()
-    since = judged_since(ledger, log) if ledger is not None else -1
+    since = judged_since(witnesses, ledger, log) if ledger is not None else -1
     last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
     # Of the releases and repairs before the period only the newest are in the slice; the others are the business of
     # earlier audits.

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 
 from recon.checks.evidence.reading import reading_of
-from recon.checks.evidence.table_history import others
-from recon.checks.evidence.table_rows import compared, is_another, known_table
+from recon.checks.evidence.table_history import is_another, known_table, others
+from recon.checks.evidence.table_rows import compared
 from recon.lazy import np
 from recon.model import WITHOUT_NUMBER, DeltaWitness, LedgerSlice, RowSearch, Witnesses
 from recon.model.offsets import Span, Spans

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recon.model import DeltaCommit, DeltaWitness, EntryHead, LedgerSlice, Unstamped
+from recon.model import DeltaCommit, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unstamped, Witnesses, known
 from recon.model.wire.columns import SOURCE_OFFSET
 from recon.model.wire.stamp import reads_any_of
 from recon.model.wire.values import loads, mapping, text
@@ -235,17 +235,41 @@ def _text(parameters: Mapping[str, Any], name: str) -> str:
     return "" if value is None else str(value).strip().lower()
 
 
-def judged_since(ledger: LedgerSlice, delta: DeltaWitness) -> int:
+def known_table(witnesses: Witnesses) -> KnownTable | None:
+    """The judged sink's table, as its proof knows it; as an earlier audit read it, where nothing is proved yet.
+
+    An audit that advanced no proof may have read another table since, or counted rows of which it proved nothing.
+    """
+    sink, previous = witnesses.sink or "", known(witnesses.previous)
+    proof = witnesses.proofs.of_sink.get(sink)
+    if proof is None or proof.table_id is None or proof.table_version is None:
+        return None if previous is None else previous.tables.get(sink)
+    return KnownTable(
+        table_id=proof.table_id,
+        version=proof.table_version,
+        read_at=proof.at,
+        counted=proof.table_rows,
+        position=proof.position,
+    )
+
+
+def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:
+    """Whether the table is not the one that an earlier audit read: it has another id."""
+    return known is not None and delta.table_id is not None and delta.table_id != known.table_id
+
+
+def judged_since(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> int:
     """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry.
 
-    -1, too, where all that they looked at was in a table that was there before this one.
+    Entries before those that are judged may claim versions of a table that was there before this one, or that an older
+    copy lacks which was put in its place: no audit looked further than the proof says.
     """
     if ledger.complete:
         return -1
     # A release or a repair may stand behind micro-batches that are still to be recorded.
     anchors = [head for head in ledger.heads[: ledger.anchors] if head.is_micro_batch]
     judged = [h.sink_version for h in anchors if h.sink_version is not None and in_this_table(h, delta)]
-    if judged:
-        return max(judged)
     former = any(not in_this_table(head, delta) for head in ledger.heads[: ledger.anchors])
-    return -1 if former else min(claimed_in(delta, ledger), default=-1)
+    since = max(judged) if judged else -1 if former else min(claimed_in(delta, ledger), default=-1)
+    known = known_table(witnesses)
+    return since if known is None else -1 if is_another(delta, known) else min(since, known.version)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from recon.checks.evidence.delta_changes import report_gone
 from recon.checks.evidence.findings import Findings, named
-from recon.checks.evidence.table_history import in_this_table
-from recon.checks.evidence.table_rows import is_another, known_table
+from recon.checks.evidence.table_history import in_this_table, is_another, known_table
 from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Witnesses
+from recon.model.offsets import OffsetSpan, Spans
 from recon.text import some
 
 
@@ -34,15 +34,17 @@ def judge_identity(
     why, lacking = _known_otherwise(known, ledger, delta, orphans, confirmed)
     former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, delta)} - set(confirmed)
     told = {entry for entry in lacking | former if _was_seen(ledger.heads[entry], known)}
+    told |= {entry for entry in orphans if _is_told(ledger, entry, witnesses)}
     if (newest := max(former - told, default=None)) is not None:
         head = ledger.heads[newest]
         at = f"the table at {delta.location} has the id {delta.table_id}, and {named(head)} was written to one with"
         why, lacking = why or f"{at} the id {head.sink_table_id}", lacking | former
-    begun, before = _begun_again(ledger, {entry: orphans[entry] for entry in orphans if entry not in former}, confirmed)
+    new = [entry for entry in orphans if entry not in former | told]
+    begun, before = _begun_again(ledger, new, confirmed)
     if begun:
         why, lacking = why or begun, lacking | before
     if not why:
-        return frozenset(former)
+        return frozenset(former | told)
     lost = "what was written to it before is gone; find out who did it, and read it again"
     findings.add(
         Code.MUTATED,
@@ -62,7 +64,7 @@ def judge_identity(
             "an audit with --from before the ledger's first entry names their offsets",
             changed_by=(),
         )
-    return frozenset(lacking | former)
+    return frozenset(lacking | former | told)
 
 
 def _is_elsewhere(head: EntryHead, delta: DeltaWitness) -> bool:
@@ -75,6 +77,20 @@ def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
     if known is None or head.sink_table_id in (None, known.table_id):
         return False
     return _of_then(head, known)
+
+
+def _is_told(ledger: LedgerSlice, entry: int, witnesses: Witnesses) -> bool:
+    """Whether findings that are open or accepted name all offsets of an entry as gone with their commits."""
+    proof = witnesses.proofs.of_sink.get(ledger.sink)
+    gone = [one for one in (proof.open if proof is not None else ()) if one.check == "delta_history" and one.is_loss]
+    read = [one for one in ledger.ranges.of(entry) if one.span.size > 0]
+
+    def left(one: OffsetSpan) -> Spans:
+        mine = (found for found in gone if found.is_in(one.topic, one.partition))
+        of_topic = (found for found in mine if found.finding.topic_id in (None, one.topic_id))
+        return Spans.of([one.span]).minus(Spans.of(span for found in of_topic for span in found.spans))
+
+    return bool(read) and not any(map(left, read))
 
 
 def _known_otherwise(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recon.checks.evidence.table_history import in_this_table, judged_since
-from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unavailable, Witnesses, known
+from recon.checks.evidence.table_history import in_this_table, is_another, judged_since, known_table
+from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, Unavailable, Witnesses
 from recon.text import plural
 
 _NOT_TOLD = "an earlier audit that counted them could not tell whether rows were replaced"
@@ -47,29 +47,6 @@ class TableRows:
         return f"{what}is not known: {plural(self.held, 'row')}, where {self.accounted:,} are accounted for"
 
 
-def known_table(witnesses: Witnesses) -> KnownTable | None:
-    """The judged sink's table, as its proof knows it; as an earlier audit read it, where nothing is proved yet.
-
-    An audit that advanced no proof may have read another table since, or counted rows of which it proved nothing.
-    """
-    sink, previous = witnesses.sink or "", known(witnesses.previous)
-    proof = witnesses.proofs.of_sink.get(sink)
-    if proof is None or proof.table_id is None or proof.table_version is None:
-        return None if previous is None else previous.tables.get(sink)
-    return KnownTable(
-        table_id=proof.table_id,
-        version=proof.table_version,
-        read_at=proof.at,
-        counted=proof.table_rows,
-        position=proof.position,
-    )
-
-
-def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:
-    """Whether the table is not the one that an earlier audit read: it has another id."""
-    return known is not None and delta.table_id is not None and delta.table_id != known.table_id
-
-
 def first_shown(delta: DeltaWitness) -> int | None:
     """The first version from which on every commit was read; None where none was."""
     version = delta.last
@@ -95,7 +72,7 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     if version <= begins_at:
         return None
     base = known.counted if known is not None else None
-    reached = -1 if ledger.complete else judged_since(ledger, delta)
+    reached = -1 if ledger.complete else judged_since(witnesses, ledger, delta)
     if base is not None and reached > base[0]:
         base = None  # entries between them are not in the slice
     if base is None and not ledger.complete:

@@ -18,6 +18,7 @@ from recon.checks.evidence.coverage import Key, by_key, log_start_of, missed, ra
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.own_writes import is_in_progress
+from recon.checks.evidence.table_history import judged_since
 from recon.checks.period import Period
 from recon.model import (
     CheckpointBatch,
@@ -102,6 +103,7 @@ class CheckpointCommits(EvidenceCheck):
             witnesses.observed,
             witnesses.own_function,
             witnesses.placed_by_rows,
+            -1 if ledger is None else judged_since(witnesses, ledger, log),
         )
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)

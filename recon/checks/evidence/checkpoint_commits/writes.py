@@ -15,7 +15,7 @@ from recon.checks.evidence.checkpoint_commits.transactions import Transactions
 from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
-from recon.checks.evidence.table_history import judged_since, unseen
+from recon.checks.evidence.table_history import unseen
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -62,7 +62,8 @@ class Writes:
     """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers.
 
     `observed` is whether the query writes without recon, `own_function` whether a function of the user's own does,
-    `placed_by_rows` whether nothing but rows says of which micro-batch its commits are.
+    `placed_by_rows` whether nothing but rows says of which micro-batch its commits are. Earlier audits looked at the
+    versions of the sink up to `looked_up_to`.
     """
 
     pipeline: str
@@ -73,6 +74,7 @@ class Writes:
     observed: bool = False
     own_function: bool = False
     placed_by_rows: bool = False
+    looked_up_to: int = -1
     _readings: dict[Key, FirstReadings] = field(default_factory=dict)
 
     def entry_of(self, batch: CheckpointBatch) -> int | None:
@@ -97,7 +99,7 @@ class Writes:
         for commit, stamp in reversed(self.stamped.get((self.checkpoint.query_id, batch.batch_id), ())):
             if (stamp.epoch, stamp.batch_id) in self._recorded:
                 continue  # it belongs to an entry, which is not this plan's
-            if commit.version <= self._looked_up_to:
+            if commit.version <= self.looked_up_to:
                 continue  # earlier audits looked at it
             held = stamped_ranges(stamp)
             rest = rest_of(plan, held)
@@ -184,7 +186,7 @@ class Writes:
         first = min(self._entered_versions, default=0)
         for commit in self.log.commits.values():
             placed = commit.stamp is not None or commit.version in self._entered_versions
-            placed = placed or commit.version <= self._looked_up_to
+            placed = placed or commit.version <= self.looked_up_to
             if placed or (commit.wrote is not None and commit.wrote[0]):
                 continue
             in_time = batch.planned_at is not None and commit.timestamp >= batch.planned_at
@@ -274,11 +276,6 @@ class Writes:
         if key not in self._readings:
             self._readings[key] = FirstReadings.of(self.covered, key)
         return self._readings[key].held_before(self.covered.place(entry), rest, self.ledger.complete)
-
-    @cached_property
-    def _looked_up_to(self) -> int:
-        """The version of the sink up to which earlier audits looked."""
-        return -1 if self.ledger is None else judged_since(self.ledger, self.log)
 
     @cached_property
     def transactions(self) -> Transactions:

@@ -20,8 +20,7 @@ from recon.checks.evidence.source_rows.rows import (
     tell_explained,
 )
 from recon.checks.evidence.source_rows.spot_check import contradictions
-from recon.checks.evidence.table_history import first_version, others, removes_rows
-from recon.checks.evidence.table_rows import is_another, known_table
+from recon.checks.evidence.table_history import first_version, is_another, known_table, others, removes_rows
 from recon.model import Code, ProbeAnswer
 from recon.model.ledger import named
 from recon.model.offsets import GrowingSpans, Span, Spans

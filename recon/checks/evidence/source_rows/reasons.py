@@ -76,7 +76,7 @@ def _committed_twice(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
     if log is None:
         return
-    since = judged_since(ledger, log)
+    since = judged_since(witnesses, ledger, log)
     for (_, batch_id), several in committed_again(log, ledger.pipeline, ledger.sink).items():
         if several[-1] > since:
             yield f"micro-batch {batch_id} was committed as versions {some(several)}"
