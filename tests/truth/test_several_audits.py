@@ -485,6 +485,95 @@ def test_a_gap_of_a_topic_made_anew_that_was_accepted_is_not_found_again_once_it
     assert judgement.answer == "complete", refuting(judgement)
 
 
+# -- RESTOREs, and repairs of doubled rows beside other offsets --------------------------------------------------------
+
+
+def test_a_restore_that_was_accepted_is_not_found_again_when_the_next_audit_begins_later() -> None:
+    world = ran(4)
+    assert later(world).answer == "complete"
+    world.tick(days=2)
+    ran(2, world)
+    world.restore(0)
+    assert "MUTATED" in later(world).codes
+    accept(world)
+    judgement = later(world)
+    assert judgement.answer == "complete", refuting(judgement)
+
+
+@wrong("rows that a RESTORE undid are counted by delta_history's spans, which lack commits that were cleaned up before")
+def test_a_restore_that_was_accepted_is_not_found_again_where_the_log_was_cleaned_up_before_the_audit() -> None:
+    world = ran(4)
+    assert audit(world).answer == "complete"
+    ran(2, world)
+    world.restore(0)
+    world.clean_log(2)
+    assert "MUTATED" in audit(world).codes
+    accept(world)
+    assert audit(world).answer == "complete"
+    ran(1, world)
+    world.clean_log()
+    judgement = audit(world)
+    assert judgement.answer == "complete", refuting(judgement)
+
+
+@wrong("the row that the reader doubled is still taken for a record of one of the offsets without a row")
+def test_doubled_rows_beside_a_transaction_marker_that_a_repair_removed() -> None:
+    world = ran(2)
+    audit(world)
+    world.produce(2, transaction="committed")
+    world.produce(5)
+    world.micro_batch(double=(1,), by="reader")
+    assert "DUPLICATE" in audit(world).codes
+    repair(world)
+    assert world.truth.whole
+    judgement = audit(world)
+    assert judgement.answer == "complete", refuting(judgement)
+
+
+@wrong("doubled rows that a repair removed: aborted records that Kafka has expired since are LOSS_RETENTION")
+def test_aborted_records_expire_between_the_audit_and_the_repair_of_doubled_rows() -> None:
+    """The first audit finds the doubled rows and explains the offsets without a row."""
+    world = ran(2)
+    assert later(world).answer == "complete"
+    world.produce(2, transaction="aborted")
+    world.produce(5)
+    world.micro_batch(double=(1,))
+    assert audit(world).codes == {"DUPLICATE"}
+    world.expire(15)
+    audit(world)
+    repair(world)
+    audit(world)
+    ran(1, world)
+    assert world.truth.whole
+    judgement = later(world)
+    assert "LOSS_RETENTION" not in judgement.codes, refuting(judgement)
+
+
+@pytest.mark.parametrize("days", [0, 2])
+def test_a_row_is_replaced_in_a_filtered_micro_batch_of_which_a_repair_read_dropped_offsets_again(days: int) -> None:
+    """Nothing was accepted, and --full looks at every row. Without the doubled row and the repair it says GAP."""
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(2, world)
+    audit(world)
+    world.produce(6)
+    world.micro_batch(double=(1,), by="transform")
+    ran(1, world)
+    assert "DUPLICATE" in later(world).codes
+    repair(world)
+    assert audit(world).answer == "complete" and world.truth.whole
+    world.tick(days=days)
+    ran(1, world)
+    assert later(world).answer == "complete"
+    world.delete(lambda row: row.place[2:] == (1, 13))
+    world.append_as_stranger([("elsewhere", "id-e", 0, 0)])
+    ran(1, world)
+    world.clean_log()
+    later(world)
+    assert world.truth.lost
+    right(world, audit(world, full=True))
+
+
 # -- questions, and words ----------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from recon.checks.evidence.table_history import (
     wipes,
 )
 from recon.lazy import np
-from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice, Witnesses
+from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice, ReconStamp, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
@@ -41,7 +41,8 @@ def judge_changes(
     versions = sorted(audited)
     first = judged_since(witnesses, ledger, delta) if not ledger.complete else first_version(delta, ledger)
     still = alive(delta)
-    standing = [version for version in _written(ledger, delta, versions) if version in still]
+    written = _written(ledger, delta, audited)
+    standing = [version for version in sorted(written) if version in still]
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
     of_delta = delta.line is None  # where others mark rows as deleted, their compaction takes them away
     mutations = [c for c in later if changes_rows(c) or (of_delta and loses_rows(c))]
@@ -52,7 +53,7 @@ def judge_changes(
             _report_mutation(commit, last, findings)
     for commit in later:
         if is_restore(commit):
-            _report_restore(commit, audited, versions, findings)
+            _report_restore(commit, written, findings)
     rolled_back = [version for version in versions if delta.undone(version)]
     if rolled_back:
         _report_rollback(delta, audited, rolled_back, findings)
@@ -68,14 +69,16 @@ def judge_changes(
         _report_strangers(strangers, findings, by_rows=by_rows)
 
 
-def _written(ledger: LedgerSlice, delta: DeltaWitness, audited: Sequence[int]) -> Sequence[int]:
-    """The versions that wrote rows of the sink, ascending: of the entries, and of earlier ones as the log shows them.
+def _written(
+    ledger: LedgerSlice, delta: DeltaWitness, audited: Mapping[int, EntryHead]
+) -> Mapping[int, EntryHead | ReconStamp]:
+    """The versions that wrote rows of the sink: those of the entries, and of earlier ones as the log shows them.
 
-    A RESTORE may have undone all that the entries of this audit wrote, and none of what is older than these.
+    A RESTORE may have undone all that the entries of this audit wrote, and some of what is older than these.
     """
     if ledger.complete:
         return audited
-    return sorted({*audited, *(commit.version for commit, _ in own_commits(delta, ledger.pipeline, ledger.sink))})
+    return {commit.version: stamp for commit, stamp in own_commits(delta, ledger.pipeline, ledger.sink)} | {**audited}
 
 
 def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None:
@@ -103,10 +106,8 @@ def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None
         )
 
 
-def _report_restore(
-    commit: DeltaCommit, audited: Mapping[int, EntryHead], versions: Sequence[int], findings: Findings
-) -> None:
-    """A RESTORE; `versions` are the audited ones, ascending."""
+def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | ReconStamp], findings: Findings) -> None:
+    """A RESTORE; `written` are the versions that wrote rows of the sink."""
     target = restored_version(commit)
     if target is None:
         findings.add(
@@ -115,14 +116,17 @@ def _report_restore(
             "see DESCRIBE HISTORY",
         )
         return
-    undone = versions[bisect_right(versions, target) : bisect_left(versions, commit.version)]
+    undone = [version for version in written if target < version < commit.version]
+    # All that lie between, since the next audit may know fewer of them as audited: it is the same finding.
+    last = commit.version - 1
+    one = last == target + 1
+    versions = f"version {last}, an audited one" if one else f"versions {target + 1} to {last}, audited ones among them"
     if undone:
         findings.add(
             Code.MUTATED,
-            f"version {commit.version} is a RESTORE to version {target}, which undid "
-            f"{plural(len(undone), 'audited commit')} (version {some(undone)}); a restart does not write them again: "
-            "read their ranges once more",
-            head=audited[undone[0]] if len(undone) == 1 else None,
+            f"version {commit.version} is a RESTORE to version {target}, which undid {versions}; "
+            "a restart does not write them again: read their ranges once more",
+            head=written[undone[0]] if one else None,
             changed_by=(commit.version,),
         )
 

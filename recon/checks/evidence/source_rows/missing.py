@@ -59,7 +59,6 @@ def missing_from(sink: SinkRows) -> Missing:
     quarantined = by_partition(group for group in sink.rows.quarantined if group.release is None)
     taken = by_partition(group for group in sink.rows.quarantined if group.release is not None)
     of_some = _ranges_of_some(sink) if sink.rows.of is not None else None
-    dropped_again, again = _dropped_again(sink), 0
     for where, stretches in sink.counts.judged.items():
         ranges = stretches.ranges if of_some is None else of_some.get(where, Spans())
         absent = ranges.minus(sink.present.get(where, Spans()))
@@ -67,10 +66,6 @@ def missing_from(sink: SinkRows) -> Missing:
         in_quarantine = waiting(stretches, absent, quarantined.get(where, ()), sink.ledger.heads)
         explained.setdefault(where, Counter())["quarantined"] += in_quarantine.size
         absent = absent.minus(in_quarantine)
-        filtered = absent.intersect(dropped_again.get(where, Spans()))
-        explained[where]["filtered"] += filtered.size
-        again += filtered.size
-        absent = absent.minus(filtered)
         of_releases = GrowingSpans()
         for group in taken.get(where, ()):
             new = [part for span in absent.intersect(group.present) for part in of_releases.add(*span)]
@@ -85,7 +80,16 @@ def missing_from(sink: SinkRows) -> Missing:
     unexplained: dict[TopicPartition, list[Piece]] = {}
     removed: list[Piece] = []
     contradicted = contradictions(sink.counts, sink.witnesses)
+    dropped_again = _dropped_again(sink)
+    left = {
+        piece.entry
+        for piece in pieces
+        if Spans.of([(piece.start, piece.end)]).minus(dropped_again.get(piece.where, Spans()))
+    }
     for piece in pieces:
+        if piece.entry not in left:
+            explained[piece.where]["filtered"] += piece.size
+            continue
         counted = sink.counts.counted[piece.entry]
         doubles = piece.entry in contradicted or (counted.uncounted and sink.doubles(piece.entry))
         if counted.proved and not counted.dropped and (counted.holes == 0 or not doubles):
@@ -95,13 +99,17 @@ def missing_from(sink: SinkRows) -> Missing:
             explained[piece.where]["filtered"] += piece.size
         else:
             unexplained.setdefault(piece.where, []).append(piece)
-    in_all = of_entry.total() + again + sum(piece.size for mine in released.values() for piece in mine)
+    in_all = of_entry.total() + sum(piece.size for mine in released.values() for piece in mine)
     in_all += sum(tally["quarantined"] for tally in explained.values())
     return Missing(unexplained, removed, released, explained, in_all, held)
 
 
 def _dropped_again(sink: SinkRows) -> Mapping[TopicPartition, Spans]:
-    """The offsets without a row that a repair read once more, and of which the transform dropped as many again."""
+    """The offsets without a row that a repair read once more, and of which the transform dropped as many again.
+
+    They say what became of a micro-batch that has no other offset without a row. Of others, its own count tells: how
+    many its transform dropped in all.
+    """
     dropped: dict[TopicPartition, list[Span]] = {}
     for entry, counted in sink.counts.counted.items():
         head = sink.ledger.heads[entry]
