@@ -149,7 +149,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
-    logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
+    logs = read("delta", lambda: reader.delta(known(slices) or {}, proofs, files="delta_files" in wanted))
     delta = attempt("delta", lambda: _with_stamps(logs, known(slices) or {}, sources, plans, now))
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin, proofs))
 
@@ -587,19 +587,25 @@ class _Reader:
             return slices
         return {sink: replace(of_sink, recorded=ledger.numbers(name, sink)) for sink, of_sink in slices.items()}
 
-    def delta(self, slices: Slices, *, files: bool) -> Mapping[str, DeltaWitness]:
+    def delta(self, slices: Slices, proofs: Proofs, *, files: bool) -> Mapping[str, DeltaWitness]:
         """The logs of the sinks that are Delta or Iceberg tables; with `files`, what their data files are."""
-        return {s.name: self._history(s, slices.get(s.name), files) for s in self._sinks if s.has_history}
+        tables = (sink for sink in self._sinks if sink.has_history)
+        return {s.name: self._history(s, slices.get(s.name), proofs.of_sink.get(s.name), files) for s in tables}
 
-    def _history(self, sink: Sink, of_sink: LedgerSlice | None, files: bool) -> DeltaWitness:
-        first = None
+    def _history(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> DeltaWitness:
+        first, judged = None, state.table_version if state is not None else None
         if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. The version of a release or of a
             # repair says nothing about how far the micro-batches have come.
             anchors = [i for i in range(of_sink.anchors) if of_sink.heads[i].is_micro_batch]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
-        return self.sources.history(sink, first, files=files)
+        if first is None or state is None or judged is None:
+            return self.sources.history(sink, first, files=files)
+        # Entries before may claim versions that a former table had, or an older copy lacks which was put in its place.
+        log = self.sources.history(sink, min(first, judged + 1), files=files)
+        another = log.table_id not in (None, state.table_id) or (log.last is not None and log.last < judged)
+        return self.sources.history(sink, None, files=files) if another else log
 
     def sink_logs(self, slices: Slices, begin: datetime | None, proofs: Proofs) -> Mapping[str, SinkLog]:
         """What sinks that keep no history have recorded of the slices' entries, and in the day before these."""

@@ -315,7 +315,7 @@ def _incidents() -> tuple[Incident, ...]:
                 accept("0b1c2d3e"),
             ),
             messages=(
-                "version 131 is DELETE, which changed rows that were written up to version 130",
+                "version 131 is DELETE, which changed rows that were written before",
                 "payments-0: offsets [900, 1140) had a row each when they were written, and no row carries them now",
             ),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,8 +15,10 @@ from recon.checks.evidence.table_history import (
     claimed_in,
     first_version,
     in_this_table,
+    is_another,
     is_restore,
     judged_since,
+    known_table,
     loses_rows,
     restored_version,
     rows_lost,
@@ -43,17 +45,21 @@ def judge_changes(
     still = alive(delta)
     written = _written(ledger, delta, audited)
     standing = [version for version in sorted(written) if version in still]
+    # Rows that are older than the entries, and than the log that was read, may stand as well.
+    here = not is_another(delta, known_table(witnesses)) and all(in_this_table(h, delta) for h in ledger.heads)
+    earlier = here and not ledger.complete and still.floor >= 0
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
     of_delta = delta.line is None  # where others mark rows as deleted, their compaction takes them away
     mutations = [c for c in later if changes_rows(c) or (of_delta and loses_rows(c))]
     for commit in mutations:
-        before = bisect_left(standing, commit.version)
-        last = standing[before - 1] if before else -1 if ledger.complete else still.floor
-        if last >= 0:
-            _report_mutation(commit, last, findings)
+        if (standing and standing[0] < commit.version) or earlier:
+            _report_mutation(commit, findings)
+    judged = known_table(witnesses)
     for commit in later:
         if is_restore(commit):
             _report_restore(commit, written, findings)
+            if judged is None or is_another(delta, judged) or commit.version > judged.version:
+                _report_unnamed(commit, ledger, delta, audited, findings)
     rolled_back = [version for version in versions if delta.undone(version)]
     if rolled_back:
         _report_rollback(delta, audited, rolled_back, findings)
@@ -81,8 +87,8 @@ def _written(
     return {commit.version: stamp for commit, stamp in own_commits(delta, ledger.pipeline, ledger.sink)} | {**audited}
 
 
-def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None:
-    """A commit that changed rows of the ledger's commits, of which version `last` is the newest before it.
+def _report_mutation(commit: DeltaCommit, findings: Findings) -> None:
+    """A commit that changed rows of the ledger's commits.
 
     What the messages say does not depend on where the judged entries begin: a finding without a place is known by its
     message, and a commit that the next audit sees again is one finding.
@@ -92,15 +98,15 @@ def _report_mutation(commit: DeltaCommit, last: int, findings: Findings) -> None
     what = commit.operation + (f" with mode {mode}" if (mode := commit.operation_parameters.get("mode")) else "")
     findings.add(
         Code.MUTATED,
-        f"version {commit.version} is {what}, which changed rows that were written up to version {last} and took away "
-        f"{rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
+        f"version {commit.version} is {what}, which changed rows that were written before and took away {rows}; find "
+        f"out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
         changed_by=(commit.version,),
     )
     if lost != 0 and not wipes(commit):
         findings.add(
             Code.GAP,
-            f"{rows} written up to version {last} {'is' if lost == 1 else 'are'} gone since version {commit.version} "
-            f"({commit.operation} at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z); source_rows names their offsets",
+            f"{rows} {'is' if lost == 1 else 'are'} gone since version {commit.version} ({commit.operation} at "
+            f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z); source_rows names their offsets",
             rows=lost,
             changed_by=(commit.version,),
         )
@@ -116,7 +122,7 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
             "see DESCRIBE HISTORY",
         )
         return
-    undone = [version for version in written if target < version < commit.version]
+    undone = sorted(version for version in written if target < version < commit.version)
     # All that lie between, since the next audit may know fewer of them as audited: it is the same finding.
     last = commit.version - 1
     one = last == target + 1
@@ -127,6 +133,24 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
             f"version {commit.version} is a RESTORE to version {target}, which undid {versions}; "
             "a restart does not write them again: read their ranges once more",
             head=written[undone[0]] if one else None,
+            changed_by=(commit.version,),
+        )
+
+
+def _report_unnamed(
+    commit: DeltaCommit, ledger: LedgerSlice, delta: DeltaWitness, audited: Mapping[int, EntryHead], findings: Findings
+) -> None:
+    """A RESTORE to before the entries of this audit: what it undid of earlier ones, their ranges do not name."""
+    target, first = restored_version(commit), min(audited, default=commit.version)
+    if ledger.complete or target is None:
+        return
+    own = {of.version for of, _ in own_commits(delta, ledger.pipeline, ledger.sink)}
+    between = range(target + 1, min(first, commit.version))
+    if any(version in own or version not in delta.commits for version in between):
+        findings.add(
+            Code.GAP,
+            f"rows of micro-batches before the period are gone since version {commit.version}, a RESTORE to version "
+            f"{target}; `recon audit --full` names their offsets",
             changed_by=(commit.version,),
         )
 

@@ -364,7 +364,10 @@ def _claimed(ledger: LedgerSlice, delta: DeltaWitness) -> Mapping[tuple[int, int
     claimed: dict[tuple[int, int], set[int]] = {}
     heads = ((h.epoch, h.batch_id, h.sink_version) for h in ledger.heads if in_this_table(h, delta))
     for epoch, batch_id, version in (*heads, *ledger.recorded):
-        if version is not None:
+        commit = delta.commits.get(version) if version is not None else None
+        stamp = commit.stamp if commit is not None else None
+        of_another = stamp is not None and (stamp.epoch, stamp.batch_id) != (epoch, batch_id)
+        if version is not None and not of_another:
             claimed.setdefault((epoch, batch_id), set()).add(version)
     return claimed
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recon.model import DeltaCommit, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unstamped, Witnesses, known
+from recon.model.offsets import Spans
+from recon.model.proof import OpenFinding
 from recon.model.wire.columns import SOURCE_OFFSET
 from recon.model.wire.stamp import reads_any_of
 from recon.model.wire.values import loads, mapping, text
@@ -15,7 +17,7 @@ from recon.model.wire.values import loads, mapping, text
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
 _ALIVE = "alive"  # in `DeltaWitness.derived`
 _RESTORES = "restores"  # likewise
-_OTHERS = "others"  # in `LedgerSlice.derived`
+_OTHERS, _TOLD_GONE = "others", "told_gone"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True)
@@ -272,4 +274,35 @@ def judged_since(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness)
     former = any(not in_this_table(head, delta) for head in ledger.heads[: ledger.anchors])
     since = max(judged) if judged else -1 if former else min(claimed_in(delta, ledger), default=-1)
     known = known_table(witnesses)
-    return since if known is None else -1 if is_another(delta, known) else min(since, known.version)
+    if known is None:
+        return since
+    put_back = delta.last is not None and delta.last < known.version
+    return -1 if put_back or is_another(delta, known) else min(since, known.version)
+
+
+def told_gone(ledger: LedgerSlice, witnesses: Witnesses) -> frozenset[int]:
+    """The entries of which findings that are open or accepted name all offsets as gone with their commits.
+
+    They are looked for once for all checks.
+    """
+    proof = witnesses.proofs.of_sink.get(ledger.sink)
+    known = ledger.derived.get(_TOLD_GONE)
+    if known is None or known[0] is not proof:
+        known = ledger.derived[_TOLD_GONE] = (proof, _told_gone(ledger, proof.open if proof is not None else ()))
+    entries: frozenset[int] = known[1]
+    return entries
+
+
+def _told_gone(ledger: LedgerSlice, open_: Sequence[OpenFinding]) -> frozenset[int]:
+    ranges, gone = ledger.ranges, [one for one in open_ if one.check == "delta_history" and one.is_loss and one.spans]
+    if not gone:
+        return frozenset()
+    empty = ranges.start >= ranges.end
+    told = empty.copy()
+    for place, (_, topic, topic_id) in enumerate(ranges.topics):
+        for partition in {one.finding.partition or 0 for one in gone}:
+            mine = (one for one in gone if one.is_in(topic, partition) and one.finding.topic_id in (None, topic_id))
+            for start, end in Spans.of(span for one in mine for span in one.spans):
+                of_partition = (ranges.topic == place) & (ranges.partition == partition)
+                told |= of_partition & (ranges.start >= start) & (ranges.end <= end)
+    return frozenset(ranges.entry[~empty].tolist()) - frozenset(ranges.entry[~told].tolist())

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 
 from recon.checks.evidence.delta_changes import report_gone
 from recon.checks.evidence.findings import Findings, named
-from recon.checks.evidence.table_history import in_this_table, is_another, known_table
+from recon.checks.evidence.table_history import in_this_table, is_another, known_table, told_gone
 from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Witnesses
-from recon.model.offsets import OffsetSpan, Spans
 from recon.text import some
 
 
@@ -33,38 +32,36 @@ def judge_identity(
     known = known_table(witnesses)
     why, lacking = _known_otherwise(known, ledger, delta, orphans, confirmed)
     former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, delta)} - set(confirmed)
-    told = {entry for entry in lacking | former if _was_seen(ledger.heads[entry], known)}
-    told |= {entry for entry in orphans if _is_told(ledger, entry, witnesses)}
-    if (newest := max(former - told, default=None)) is not None:
+    seen = {entry for entry in former if _was_seen(ledger.heads[entry], known)}
+    told = told_gone(ledger, witnesses)
+    if (newest := max(former - seen - told, default=None)) is not None:
         head = ledger.heads[newest]
         at = f"the table at {delta.location} has the id {delta.table_id}, and {named(head)} was written to one with"
-        why, lacking = why or f"{at} the id {head.sink_table_id}", lacking | former
-    new = [entry for entry in orphans if entry not in former | told]
-    begun, before = _begun_again(ledger, new, confirmed)
-    if begun:
-        why, lacking = why or begun, lacking | before
-    if not why:
-        return frozenset(former | told)
-    lost = "what was written to it before is gone; find out who did it, and read it again"
-    findings.add(
-        Code.MUTATED,
-        f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
-        changed_by=(),
-    )
-    report_gone(
-        ledger,
-        [entry in lacking and entry not in told for entry in range(len(ledger.heads))],
-        "were made before the table was made anew",
-        findings,
-    )
-    if not ledger.complete:
+        why = why or f"{at} the id {head.sink_table_id}"
+    begun, before = _begun_again(ledger, [entry for entry in orphans if entry not in former | told], confirmed)
+    why, lacking = why or begun, lacking | former | before
+    if why:
+        lost = "what was written to it before is gone; find out who did it, and read it again"
+        findings.add(
+            Code.MUTATED,
+            f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
+            changed_by=(),
+        )
+    if why or ledger.complete:  # an audit of the whole ledger names what those of a part of it could not
+        report_gone(
+            ledger,
+            [entry in lacking and entry not in told for entry in range(len(ledger.heads))],
+            "were made before the table was made anew",
+            findings,
+        )
+    if why and not ledger.complete:
         findings.add(
             Code.GAP,
             f"rows that were written to {delta.location} before the period are gone with the table that was there; "
-            "an audit with --from before the ledger's first entry names their offsets",
+            "`recon audit --full` names their offsets",
             changed_by=(),
         )
-    return frozenset(lacking | former | told)
+    return frozenset(lacking | (told - set(confirmed)))
 
 
 def _is_elsewhere(head: EntryHead, delta: DeltaWitness) -> bool:
@@ -77,20 +74,6 @@ def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
     if known is None or head.sink_table_id in (None, known.table_id):
         return False
     return _of_then(head, known)
-
-
-def _is_told(ledger: LedgerSlice, entry: int, witnesses: Witnesses) -> bool:
-    """Whether findings that are open or accepted name all offsets of an entry as gone with their commits."""
-    proof = witnesses.proofs.of_sink.get(ledger.sink)
-    gone = [one for one in (proof.open if proof is not None else ()) if one.check == "delta_history" and one.is_loss]
-    read = [one for one in ledger.ranges.of(entry) if one.span.size > 0]
-
-    def left(one: OffsetSpan) -> Spans:
-        mine = (found for found in gone if found.is_in(one.topic, one.partition))
-        of_topic = (found for found in mine if found.finding.topic_id in (None, one.topic_id))
-        return Spans.of([one.span]).minus(Spans.of(span for found in of_topic for span in found.spans))
-
-    return bool(read) and not any(map(left, read))
 
 
 def _known_otherwise(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recon.checks.evidence.table_history import in_this_table, is_another, judged_since, known_table
+from recon.checks.evidence.table_history import in_this_table, is_another, judged_since, known_table, told_gone
 from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, Unavailable, Witnesses
 from recon.text import plural
 
@@ -64,8 +64,9 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     known, version = known_table(witnesses), first_shown(delta)
     if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
         return None
-    # Versions of a table that was there before this one are those of other rows.
-    heads = [head for head in ledger.heads if in_this_table(head, delta)]
+    # Versions of a table that was there before this one, or that a copy lacks, are those of other rows.
+    gone = told_gone(ledger, witnesses)
+    heads = [head for i, head in enumerate(ledger.heads) if in_this_table(head, delta) and i not in gone]
     if delta.whole and all((head.sink_version or version) >= version for head in heads):
         return None
     begins_at = _wrote_before(heads, ledger, delta)
@@ -181,10 +182,11 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
 def _written(heads: Sequence[EntryHead], since: int, before: int) -> int | str:
     """The rows that entries wrote between two versions, both excluded, less those that repairs removed.
 
-    Several entries may name one version. An entry may have counted rows that a retried stage wrote twice.
+    Several entries may name one version, and the newest counts. An entry may have counted rows that a retried stage
+    wrote twice.
     """
     rows: dict[int, int | None] = {}
-    for head in heads:
+    for head in reversed(heads):
         if head.sink_version is not None and since < head.sink_version < before:
             known = rows.get(head.sink_version)
             certain = head.rows_written is not None and (head.given is None or head.rows_written <= head.given.rows)
