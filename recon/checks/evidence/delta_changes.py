@@ -46,7 +46,8 @@ def judge_changes(
     written = _written(ledger, delta, audited)
     standing = [version for version in sorted(written) if version in still]
     # Rows that are older than the entries, and than the log that was read, may stand as well.
-    here = not is_another(delta, known_table(witnesses)) and all(in_this_table(h, delta) for h in ledger.heads)
+    judged = known_table(witnesses)
+    here = not is_another(delta, judged) and all(in_this_table(head, delta) for head in ledger.heads)
     earlier = here and not ledger.complete and still.floor >= 0
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
     of_delta = delta.line is None  # where others mark rows as deleted, their compaction takes them away
@@ -54,7 +55,6 @@ def judge_changes(
     for commit in mutations:
         if (standing and standing[0] < commit.version) or earlier:
             _report_mutation(commit, findings)
-    judged = known_table(witnesses)
     for commit in later:
         if is_restore(commit):
             _report_restore(commit, written, findings)

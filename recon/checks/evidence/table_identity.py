@@ -47,13 +47,10 @@ def judge_identity(
             f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
             changed_by=(),
         )
-    if why or ledger.complete:  # an audit of the whole ledger names what those of a part of it could not
-        report_gone(
-            ledger,
-            [entry in lacking and entry not in told for entry in range(len(ledger.heads))],
-            "were made before the table was made anew",
-            findings,
-        )
+    unnamed = lacking - told
+    if unnamed and (why or ledger.complete):  # an audit of the whole ledger names what those of a part of it could not
+        of_gone = [entry in unnamed for entry in range(len(ledger.heads))]
+        report_gone(ledger, of_gone, "were made before the table was made anew", findings)
     if why and not ledger.complete:
         findings.add(
             Code.GAP,
