@@ -8,6 +8,7 @@ behind. The line ends where a parent was expired; expired snapshots are not know
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -82,13 +83,15 @@ class IcebergTable:
         waits = {"s3.connect-timeout": f"{S3_S:g}", "s3.request-timeout": f"{S3_S:g}"}
         properties = {"init_catalog_tables": "false", **waits, **self.properties}
         try:
-            return within(
+            catalog = within(
                 STATEMENT_S, lambda: load_catalog(self.catalog_name, **properties), self._unopened("it did not answer")
             )
         except EvidenceError:
             raise
         except Exception as error:  # of pyiceberg, SQLAlchemy, a cloud's client
             raise EvidenceError(f"{self._unopened(first_line(error))}; correct `catalog` of the sink") from error
+        weakref.finalize(self, catalog.close)  # else a SQL catalog stays connected until the garbage collector runs
+        return catalog
 
     def _unopened(self, why: str) -> str:
         return f"the Iceberg catalog {self.catalog_name} cannot be opened with pyiceberg: {why}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -76,8 +77,12 @@ class JdbcWriter(BatchSink):
 
     @cached_property
     def engine(self) -> Engine:
-        """Connects Python to the database."""
-        return self.database.engine()
+        """Connects Python to the database, until the writer is gone."""
+        engine = self.database.engine()
+        # SQLAlchemy's engine is part of reference cycles: its connections would else stay open until the garbage
+        # collector runs, and a process that audits many sinks would use up the ones that the server allows.
+        weakref.finalize(self, engine.dispose)
+        return engine
 
     @cached_property
     def dialect(self) -> Dialect:

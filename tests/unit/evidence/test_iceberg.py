@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -129,6 +130,19 @@ def written(orders: Orders) -> Sequence[Entry]:
     """Three micro-batches of ten rows, in the table and as entries."""
     entries = [Entry(n, (n * 10, n * 10 + 10)) for n in range(3)]
     return [at(entry, orders.write(entry)) for entry in entries]
+
+
+def test_a_catalog_is_left_with_its_reader(orders: Orders) -> None:
+    source = orders.source
+    assert source.find() is not None
+    pool = source.catalog.engine.pool  # type: ignore[attr-defined]
+    assert pool.checkedin() == 1
+    gc.disable()
+    try:
+        del source
+        assert pool.checkedin() == 0
+    finally:
+        gc.enable()
 
 
 def test_the_history_is_the_line_of_snapshots(orders: Orders, written: Sequence[Entry]) -> None:
