@@ -8,7 +8,7 @@ files and the ledger of a recording are files as always, and are read as always.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -128,6 +128,7 @@ class RecordedSources(Sources):
                     rows=len(held),
                     present=Spans.of_offsets(held),
                     fingerprint=of_offsets(topic, partition, held),
+                    twice=Spans.of_offsets(offset for offset, times in Counter(held).items() if times == 2),
                 )
                 for (batch_id, topic, partition), held in sorted(offsets.items())
             ],

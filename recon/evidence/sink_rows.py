@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError
@@ -278,7 +278,8 @@ def _words(rows: DataFrame) -> DataFrame:
     """One row per group and block: its rows, which of its words are full, and the bits of those that are not.
 
     A word is 64 neighbouring offsets as bits, a block 64 neighbouring words. Rows that lack a stamped value have
-    no block.
+    no block. `twice` has the offsets with two rows of each word where no offset has more: as many bits are there an
+    even number of times as the word has rows too many.
     """
     group = ["batch", "topic", "partition"]
     topic, partition, offset = SOURCE_COLUMNS
@@ -293,14 +294,20 @@ def _words(rows: DataFrame) -> DataFrame:
             row_fingerprint(*SOURCE_COLUMNS).alias("fingerprint"),
         )
         .groupBy(*group, "word")
-        .agg(F.bit_or("bit").alias("bits"), F.count(F.lit(1)).alias("n"), F.sum("fingerprint").alias("fingerprint"))
+        .agg(
+            F.bit_or("bit").alias("bits"),
+            F.expr("bit_or(bit) & ~bit_xor(bit)").alias("even"),
+            F.count(F.lit(1)).alias("n"),
+            F.sum("fingerprint").alias("fingerprint"),
+        )
     )
-    full = f"bits = {_FULL}"
+    full, twice = f"bits = {_FULL}", "even <> 0 AND n - bit_count(bits) = bit_count(even)"
     return words.groupBy(*group, F.expr("shiftright(word, 6)").alias("block")).agg(
         F.sum("n").alias("rows"),
         total_fingerprint("fingerprint").alias("fingerprint"),
         F.expr(f"bit_or(shiftleft(1L, CAST(word & 63 AS INT))) FILTER (WHERE {full})").alias("full"),
         F.expr(f"collect_list(struct(word, bits)) FILTER (WHERE NOT {full})").alias("partial"),
+        F.expr(f"collect_list(struct(word, even)) FILTER (WHERE {twice})").alias("twice"),
     )
 
 
@@ -309,9 +316,7 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
         table.column(column).to_pylist()
         for column in ("batch", "topic", "partition", "block", "rows", "full", "fingerprint")
     )
-    lists = table.column("partial").combine_chunks()
-    words, bits = (lists.flatten().field(i).to_pylist() for i in range(2))
-    ends = list(accumulate(lists.value_lengths().to_pylist()))
+    partial, twice = _words_of(table, "partial"), _words_of(table, "twice")
     unstamped = 0
     blocks: dict[tuple[int, str, int], list[int]] = {}  # indexes of a group's blocks
     for i, b in enumerate(batch):
@@ -322,8 +327,7 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
     groups: list[RowGroup] = []
     for (b, t, p), members in sorted(blocks.items()):
         whole = [(block[i], full[i]) for i in members if full[i]]
-        split = [(words[j], bits[j]) for i in members for j in range(ends[i - 1] if i else 0, ends[i])]
-        present = spans_of(whole, split)
+        present = spans_of(whole, [word for i in members for word in partial[i]])
         groups.append(
             RowGroup(
                 batch_id=b,
@@ -332,6 +336,7 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
                 rows=sum(rows[i] for i in members),
                 present=present,
                 fingerprint=_total(fingerprints[i] for i in members),
+                twice=spans_of((), [word for i in members for word in twice[i]]),
             )
         )
     return RowsWitness(
@@ -342,6 +347,14 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
         has_source_columns=True,
         groups=groups,
     )
+
+
+def _words_of(table: pa.Table, column: str) -> Sequence[Sequence[tuple[int, int]]]:
+    """The (word, bits) of each block, from a column of lists of them."""
+    lists = table.column(column).combine_chunks()
+    words = list(zip(*(lists.flatten().field(i).to_pylist() for i in range(2)), strict=True))
+    ends = accumulate(lists.value_lengths().to_pylist(), initial=0)
+    return [words[start:end] for start, end in pairwise(ends)]
 
 
 def _total(fingerprints: Iterable[int | None]) -> int | None:

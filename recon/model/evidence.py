@@ -492,7 +492,9 @@ class RowGroup:
     The batch_id is `WITHOUT_NUMBER` where rows do not say which micro-batch wrote them.
     Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
     `batch_id` is that number, too); None before their release. `fingerprint` is that of the rows' source offsets
-    (recon.model.fingerprint), None where it was not computed.
+    (recon.model.fingerprint), None where it was not computed. `twice` are offsets that have two rows
+    each, as far as the reader can tell: where the group has more rows than offsets in `present` and `twice`, some have
+    three or more.
     """
 
     batch_id: int
@@ -503,6 +505,17 @@ class RowGroup:
     epoch: int = 0
     release: int | None = None
     fingerprint: int | None = None
+    twice: Spans = field(default_factory=Spans)
+
+    @property
+    def surplus(self) -> int:
+        """How many rows there are more than offsets."""
+        return self.rows - self.present.size
+
+    @property
+    def maybe_doubled(self) -> Spans:
+        """The offsets that have two rows each; all offsets where those do not account for the rows too many."""
+        return self.twice if self.surplus <= self.twice.size else self.present
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +22,7 @@ SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source
 
 def told(witness):
     return [
-        (g.batch_id, g.topic, g.partition, g.rows, g.present.size, *g.present.hull, g.present, g.fingerprint)
+        (g.batch_id, g.topic, g.partition, g.rows, g.present.size, *g.present.hull, g.present, g.fingerprint, g.twice)
         for g in witness.groups
     ]
 
@@ -40,9 +40,17 @@ def expected(rows):
             max(found) + 1,
             Spans.of_offsets(found),
             of_offsets(*key[1:], found),
+            twice(found),
         )
         for key, found in sorted(groups.items())
     ]
+
+
+def twice(offsets):
+    """Those with two rows each, but for ones that share a word of 64 offsets with one that has more."""
+    times = Counter(offsets)
+    several = {offset // 64 for offset, rows in times.items() if rows > 2}
+    return Spans.of_offsets(offset for offset, rows in times.items() if rows == 2 and offset // 64 not in several)
 
 
 stretch = st.tuples(

@@ -255,7 +255,15 @@ class WorldSources(Sources):
             unstamped_rows=unstamped,
             has_source_columns=True,
             groups=[
-                RowGroup(batch_id=b, topic=t, partition=p, rows=len(offsets), present=Spans.of_offsets(offsets))
+                RowGroup(
+                    batch_id=b,
+                    topic=t,
+                    partition=p,
+                    rows=len(offsets),
+                    present=Spans.of_offsets(offsets),
+                    fingerprint=of_offsets(t, p, offsets),
+                    twice=Spans.of_offsets(o for o, times in Counter(offsets).items() if times == 2),
+                )
                 for (b, t, p), offsets in sorted(groups.items())
             ],
             repeated=repeated(found),

@@ -282,7 +282,7 @@ def test_a_doubled_row_is_not_repaired_because_another_one_is_found_beside_it() 
     world.produce(5)
     world.micro_batch(lose=(0,), double=(7,), by="transform")
     first = audit(world)
-    assert spans(first, Code.DUPLICATE) == {(10, 15)}
+    assert spans(first, Code.DUPLICATE) == {(12, 13)}
     read_again(world, 4, 1)
     second = audit(world)
     assert world.truth.doubled >= {(TOPIC, "id-1", 1, 12)}

@@ -214,8 +214,7 @@ class _Audit:
             return judged.intersect(present.union(self._read_again(one.finding)))
         if not one.is_doubling:
             return Spans()
-        # Which of these offsets has the row too many, the rows do not tell.
-        doubled = Spans.of(span for g in mine if g.present and g.rows > g.present.size for span in g.present)
+        doubled = Spans.of(span for g in mine for span in g.maybe_doubled)
         seen = Spans()
         for group in mine:
             doubled, seen = doubled.union(seen.intersect(group.present)), seen.union(group.present)

@@ -24,8 +24,11 @@ from recon.model import (
     Witnesses,
     parse_offsets,
 )
+from recon.model.fingerprint import PRIME, of_ranges
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural, some
+
+_NAMED = 5  # ranges of doubled offsets of a micro-batch that are findings of their own; more are one finding
 
 
 def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings, *, rows_tell: bool) -> None:
@@ -296,7 +299,7 @@ def _may_repeat(sink: SinkRows, stretches: ReadStretches) -> bool:
 
 def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches, group: RowGroup) -> None:
     """Rows of one batch_id that share an offset; two epochs may hide behind one batch_id."""
-    surplus = group.rows - group.present.size
+    surplus = group.surplus
     if surplus <= 0:
         return
     mine = group.present.intersect(stretches.ranges)
@@ -331,19 +334,31 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         return
     if not _counted_as_made(sink, pieces) and _is_told_by_offset(sink, where, mine, surplus):
         return
-    key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     declare = ""
     if _counted_as_made(sink, pieces):
         declare = "; where the transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}"
+    exactly = group.twice.intersect(mine)
+    if exactly.size == surplus and len(exactly.ranges) <= _NAMED:
+        sink.report(code, stretches.pieces(exactly), f"have two rows each: remove one of them{declare}", records=True)
+        return
+    key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     sink.findings.add(
         code,
         f"{key}: {offsets(*span)} of {named(heads[0])} have {plural(surplus, 'row')} too many: rows share an offset"
-        + declare,
+        f"{_digest(group)}{declare}",
         head=heads[0],
         key=key,
         span=span,
         rows=surplus,
     )
+
+
+def _digest(group: RowGroup) -> str:
+    """What tells in a message which offsets rows of a group share: who accepts it accepts these."""
+    if group.fingerprint is None:
+        return ""
+    once = of_ranges(OffsetSpan(group.topic, None, group.partition, *span) for span in group.present)
+    return f" (digest {(group.fingerprint - once) % PRIME:08x})"
 
 
 def _is_told_by_offset(sink: SinkRows, where: TopicPartition, mine: Spans, surplus: int) -> bool:
