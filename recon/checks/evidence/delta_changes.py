@@ -126,7 +126,11 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
     # All that lie between, since the next audit may know fewer of them as audited: it is the same finding.
     last = commit.version - 1
     one = last == target + 1
-    versions = f"version {last}, an audited one" if one else f"versions {target + 1} to {last}, audited ones among them"
+    versions = (
+        f"version {last}, a write of the query"
+        if one
+        else f"versions {target + 1} to {last}, writes of the query among them"
+    )
     if undone:
         findings.add(
             Code.MUTATED,

@@ -240,7 +240,8 @@ def _text(parameters: Mapping[str, Any], name: str) -> str:
 def known_table(witnesses: Witnesses) -> KnownTable | None:
     """The judged sink's table, as its proof knows it; as an earlier audit read it, where nothing is proved yet.
 
-    An audit that advanced no proof may have read another table since, or counted rows of which it proved nothing.
+    Where there is a proof, it alone is asked: an audit that did not advance it may have read another table since, or
+    counted rows of which it proved nothing. Where there is none, that audit may be one of a part of the ledger.
     """
     sink, previous = witnesses.sink or "", known(witnesses.previous)
     proof = witnesses.proofs.of_sink.get(sink)

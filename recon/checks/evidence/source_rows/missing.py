@@ -158,8 +158,8 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     sink.report(
         Code.GAP,
         left_out,
-        "have no row, while rows of the same micro-batch are doubled: as many were written as were read, so the sink "
-        "left these out, or they were removed since",
+        "have no row, while rows of the same micro-batch are doubled: the numbers of rows agree, so the sink left "
+        "these out, or they were removed since",
         records=True,
     )
     or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in removed)
