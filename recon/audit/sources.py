@@ -118,22 +118,24 @@ class Sources:
             return Unavailable("commit_rows", "recon.yml names no source_columns")
         return commit_rows.together(self._table(sink), versions, names)
 
-    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str]) -> SinkLog:
+    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str], known_up_to: int = 0) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since.
 
-        `topics` are those that the sink reads.
+        `topics` are those that the sink reads; `known_up_to` is the number of the newest write that an audit counted.
         """
         writer = open_sink(self.project, self.pipeline.name, sink)
         log = self._record(sink, writer, since)
         if not log.exists:
             return log
-        log = replace(log, table=self._looked_at(sink, partial(writer.count, topics, since), "rows"))
+        if not log.gone:
+            log = replace(log, table=self._looked_at(sink, partial(writer.count, topics, since), "rows"))
         if not log.recorded:
             return log
         return replace(
             log,
             other_rows=self._looked_at(sink, writer.other_rows, "rows"),
             changes=self._looked_at(sink, partial(writer.changes, since), "changes"),
+            record=self._looked_at(sink, partial(writer.record_count, known_up_to), "record"),
         )
 
     def _record(self, sink: Sink, writer: BatchSink, since: datetime | None) -> SinkLog:

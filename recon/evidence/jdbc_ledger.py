@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from recon.model import REMOVALS, ReconStamp, SinkCommit, SinkLog
+from recon.model import REMOVALS, ReconStamp, RecordCount, SinkCommit, SinkLog
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, ledger_key, parse_ledger_row
 
 if TYPE_CHECKING:
@@ -149,6 +149,23 @@ def written(connection: Connection, schema: str | None, target: str) -> dict[tup
     of_target = select(table.c.pipeline, table.c.sink, brought, removed).where(table.c.target == target)
     rows = connection.execute(of_target.group_by(table.c.pipeline, table.c.sink)).all()
     return {(pipeline, sink): (int(came), int(went)) for pipeline, sink, came, went in rows}
+
+
+def counted(connection: Connection, schema: str | None, pipeline: str, sink: str, up_to: int) -> RecordCount:
+    """The writes of a pipeline's sink into whatever table, and those of them up to a number. The table must exist."""
+    from sqlalchemy import case, func, select
+
+    table = ledger_table(schema)
+    is_old = table.c.write_number <= up_to
+    figures = select(
+        func.max(table.c.write_number),
+        func.count(),
+        func.sum(table.c.rows_written),
+        func.sum(case((is_old, 1), else_=0)),
+        func.sum(case((is_old, table.c.rows_written), else_=0)),
+    ).where(table.c.pipeline == pipeline, table.c.sink == sink)
+    newest, writes, rows, old_writes, old_rows = (int(figure or 0) for figure in connection.execute(figures).one())
+    return RecordCount(newest=newest, writes=writes, rows=rows, kept=(old_writes, old_rows))
 
 
 def of_others(

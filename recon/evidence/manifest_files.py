@@ -15,7 +15,6 @@ from recon.storage import Storage
 from recon.text import some
 
 _THREADS = 16
-_WHOLE = 100  # groups of a thousand micro-batches, some 20 s, up to which all of a sink is looked at
 
 
 def changes(target: Storage, kind: str, since: datetime | None = None) -> SinkChanges:
@@ -32,7 +31,7 @@ def changes(target: Storage, kind: str, since: datetime | None = None) -> SinkCh
     Raises:
         EvidenceError: a manifest or a folder cannot be read.
     """
-    is_large = sum(len(manifests.groups(target, epoch)) for epoch in manifests.epochs(target)) > _WHOLE
+    is_large = manifests.is_large(target)
     written = manifests.read(target, since=since if is_large else None)
     files = _in_folders(target, written) if is_large and since is not None else target.files()
     doubtful = [manifest for manifest in written if _lacks(manifest, files)]

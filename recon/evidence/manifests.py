@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from recon.errors import EvidenceError
-from recon.model import SinkCommit, SinkLog
+from recon.model import RecordCount, SinkCommit, SinkLog
 from recon.model.wire.manifests import (
     FOLDER,
     LAYOUTS,
@@ -30,6 +30,7 @@ from recon.model.wire.manifests import (
 from recon.storage import Storage
 
 _THREADS = 16
+_WHOLE = 100  # groups of a thousand micro-batches, some 20 s, up to which all of a sink is looked at
 _MOST_BYTES = 512 * 1024 * 1024  # of a thousand manifests; those of 1,000 files each take 80 MB
 
 
@@ -112,6 +113,23 @@ def groups(target: Storage, epoch: int) -> set[int]:
 def loose(target: Storage, epoch: int) -> list[int]:
     """The groups of an epoch that are not merged yet."""
     return [int(name) for name in target.names(f"{FOLDER}/{epoch}") if re.fullmatch(r"-?\d+", name)]
+
+
+def counted(target: Storage, up_to: int) -> RecordCount | None:
+    """How many writes the manifests are of, and how many up to a number; None for more than 100,000 micro-batches.
+
+    The newest one is left out: a replay that finds a file of it gone writes it again, under another number.
+    """
+    if is_large(target):
+        return None
+    numbers = sorted(manifest.stamp.number or 0 for manifest in read(target))[:-1]
+    kept = sum(number <= up_to for number in numbers)
+    return RecordCount(newest=max(numbers, default=0), writes=len(numbers), rows=None, kept=(kept, None))
+
+
+def is_large(target: Storage) -> bool:
+    """Whether there are so many manifests that an audit does not read all of them."""
+    return sum(len(groups(target, epoch)) for epoch in epochs(target)) > _WHOLE
 
 
 def read_group(target: Storage, epoch: int, group: int) -> list[Manifest]:

@@ -324,6 +324,8 @@ class TableCount:
     Attributes:
         rows: how many rows there are by the topic that their source columns name; None for rows that lack one of the
             three, and for all where the table has no such columns.
+        numbered: how many of these rows have a `_batch_id`, by topic; empty where the sink does not write its rows with
+            their source.
         topics: the topics that the judged sink reads.
         repeated: how many rows of these topics have the topic, partition and offset of another row: all but one of each
             offset. Or why they were not counted.
@@ -342,6 +344,22 @@ class TableCount:
     removed: int = 0
     has_unique_key: bool = False
     others: tuple[SinkCommit, ...] = ()
+    numbered: Mapping[str | None, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCount:
+    """How many writes a sink's own record has of all that recon ever made, by their numbers.
+
+    `newest` is the number of the newest one, 0 where there is none; `writes` is how many there are, and `rows` how many
+    rows they brought, None where the record of one does not say. `kept` are these two of the writes up to a number that
+    was given.
+    """
+
+    newest: int
+    writes: int
+    rows: int | None
+    kept: tuple[int, int | None] = (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +369,8 @@ class SinkLog:
     `recorded` is False for a sink that keeps no record: what was written is then known from the ledger alone. `since`
     is the instant from which the record was read, None for the whole record. `other_rows` is how many rows the sink has
     besides those that its whole record accounts for, negative where rows are gone; None for a sink that cannot tell.
-    `table` says more of a database table. `changes` are those of everything that was ever written.
+    `table` says more of a database table. `changes` are those of everything that was ever written. `gone` is whether
+    the table that was written to is not there; `record` counts the whole record, None where it is not counted.
     """
 
     location: str
@@ -362,6 +381,8 @@ class SinkLog:
     other_rows: int | Unavailable | None = None
     table: TableCount | Unavailable | None = None
     changes: SinkChanges | Unavailable = SinkChanges()
+    gone: bool = False
+    record: RecordCount | Unavailable | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,14 +207,18 @@ class TableJudged:
     """The rows of a database table as an audit counted them.
 
     `own` is how many rows of the topics that the sink reads it had besides those that the record of this sink accounts
-    for. `repeated` is how many rows of these topics had the source offset of another row, with those
-    that repairs removed since. None where an audit could not say. `together` is whether the same audit counted both;
-    else `repeated` is of an earlier one.
+    for, `numbered` how many of these have a `_batch_id`. `repeated` is how many rows of these topics had the source
+    offset of another row, with those that repairs removed since. None where an audit could not say. `together` is
+    whether the same audit counted both; else `repeated` is of an earlier one. `record` is what the sink's own record
+    had, of tables and of files: the number of the newest write, how many writes there were, and the rows that they
+    brought.
     """
 
     own: int | None = None
     repeated: int | None = None
     together: bool = True
+    record: tuple[int, int, int | None] | None = None
+    numbered: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

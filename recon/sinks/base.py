@@ -17,6 +17,7 @@ from recon.model import (
     DeltaWitness,
     LedgerEntry,
     ReconStamp,
+    RecordCount,
     SinkChanges,
     SinkLog,
     TableCount,
@@ -185,6 +186,16 @@ class BatchSink(ABC):
 
         Raises:
             EvidenceError: the rows cannot be counted.
+        """
+        return None
+
+    def record_count(self, up_to: int) -> RecordCount | None:
+        """How many writes the sink's own record has of all that recon ever made, and how many up to a number.
+
+        None where it does not number them, or where counting them takes too long.
+
+        Raises:
+            EvidenceError: the record cannot be read.
         """
         return None
 

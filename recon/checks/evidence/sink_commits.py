@@ -26,6 +26,7 @@ from recon.model import (
     EntryHead,
     LedgerSlice,
     ReconStamp,
+    RecordCount,
     SinkCommit,
     SinkLog,
     Verdict,
@@ -83,7 +84,11 @@ class SinkCommits(EvidenceCheck):
         for commit in unrecorded(witnesses):
             report_unrecorded("the sink", commit.stamp, findings)
         _report_twice(witnesses, mine, findings)
-        _judge_rows(witnesses, log, findings)
+        if log.gone and ledger is not None:
+            _report_gone(log, findings)
+        else:
+            _judge_rows(witnesses, log, findings)
+        _judge_record(witnesses, log, findings)
         judge_changes(log, findings)
         if ledger is None:
             return no_entries(witnesses, findings)
@@ -95,6 +100,37 @@ class SinkCommits(EvidenceCheck):
         return findings.verdict(
             message if judged else quiet(ledger), entries=judged, commits=len(mine), guarantee=guarantee
         )
+
+
+def _report_gone(log: SinkLog, findings: Findings) -> None:
+    findings.add(
+        Code.MUTATED,
+        f"there is no table {log.location}: it was dropped or renamed, and the rows that were written to it are gone "
+        "with it; put it back from a backup, or read the topic again on a new checkpoint",
+        changed_by=(),
+    )
+
+
+def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
+    """Writes that the sink's own record had at the last audit, and has no more, or with other numbers of rows."""
+    proof, now = witnesses.proofs.of_sink.get(witnesses.sink or ""), log.record
+    before = proof.table.record if proof is not None and proof.table is not None else None
+    if proof is None or before is None or not isinstance(now, RecordCount):
+        return
+    number, writes, rows = before
+    kept, rows_kept = now.kept
+    if kept != writes:
+        what = f"{plural(kept, 'write')}, and had {writes:,}"
+    elif None not in (rows, rows_kept) and rows != rows_kept:
+        what = f"{plural(writes, 'write')} with {rows_kept:,} rows, and had them with {rows:,}"
+    else:
+        return
+    findings.add(
+        Code.MUTATED,
+        f"the sink's own record of writes to {log.location} was edited: up to number {number} it has {what} at the "
+        f"audit of {proof.at:%Y-%m-%d %H:%M:%S}Z; `recon audit --full` names the micro-batches that the ledger has",
+        changed_by=(),
+    )
 
 
 def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
@@ -140,7 +176,7 @@ def _judge_entries(ledger: LedgerSlice, log: SinkLog, commits: Sequence[SinkComm
             if head.rows_written in (0, None) and width[i] == 0:
                 empty.append(head)
             else:
-                reason = f"{log.location} {'has no record of it' if log.exists else 'is not there'}"
+                reason = f"{log.location} has no record of it" if log.exists else f"{log.location} has no record at all"
         elif not same_offsets(ledger, i, commit.stamp):
             reason = f"{log.location} has it with other offset ranges than the ledger"
         elif None not in (commit.rows, head.rows_written) and commit.rows != head.rows_written:

@@ -8,11 +8,22 @@ source offset of another row: one that is removed while another is doubled leave
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.stateful_operators import operators_of
-from recon.model import REMOVALS, EntryHead, LedgerSlice, SinkCommit, TableCount, Unavailable, Witnesses
+from recon.model import (
+    REMOVALS,
+    EntryHead,
+    LedgerSlice,
+    RecordCount,
+    RowsWitness,
+    SinkCommit,
+    TableCount,
+    Unavailable,
+    Witnesses,
+)
+from recon.model.offsets import Span, Spans
 from recon.model.proof import SinkProof, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
@@ -22,12 +33,14 @@ from recon.text import plural
 class _Figures:
     """What a count says: rows besides those of all writers, rows besides this sink's own, and rows that are repeated.
 
-    The two last ones are of the topics that the sink reads. None where the count does not say.
+    The others than the first are of the topics that the sink reads; `numbered` are those besides its own that have a
+    `_batch_id`. None where the count does not say.
     """
 
     all: int | None
     own: int | None
     repeated: int | None
+    numbered: int | None = None
 
 
 def rows_changed(witnesses: Witnesses) -> int:
@@ -63,14 +76,17 @@ def rows_removed(witnesses: Witnesses) -> int:
     """How many rows somebody removed at least since the last audit; doubled ones that were removed are not among them.
 
     Where rows were doubled besides, and recon's own writes doubled none, as many more are gone as others added fewer.
+    Of rows with a `_batch_id` others add none, so that rows which they add without one make up for none that is gone.
     """
     changed, repeated, proof = rows_changed(witnesses), _repeated_since(witnesses), _proof(witnesses)
+    numbered = _numbered_since(witnesses)
+    fewer = max(-changed, -numbered if numbered is not None else 0)
     together = proof is None or proof.table is None or proof.table.together
     if repeated is None or not together or any(one.stamp.epoch == REMOVALS for one in of_others(witnesses)):
-        return max(-changed, 0)
+        return max(fewer, 0)
     if repeated > 0 and _counts_others_alone(witnesses):
-        return max(repeated - changed, 0)
-    return max(-changed + min(repeated, 0), 0)
+        return max(repeated - changed, fewer, 0)
+    return max(fewer + min(repeated, 0), 0)
 
 
 def why_unknown_rows(witnesses: Witnesses) -> str:
@@ -160,13 +176,16 @@ def table_judged(witnesses: Witnesses) -> TableJudged | None:
     """What an audit remembers of a table besides; what was known before where this one could not count."""
     proof, figures = _proof(witnesses), _figures(witnesses)
     before = proof.table if proof is not None else None
+    log, known = witnesses.of_sink(witnesses.sink_logs), before or TableJudged()
+    if log is not None and isinstance(log.record, RecordCount):
+        known = replace(known, record=(log.record.newest, log.record.writes, log.record.rows))
     if figures is None:
-        return before
-    known = before or TableJudged()
+        return known if known != TableJudged() else before
     own = known.own if figures.own is None else figures.own
+    known = replace(known, own=own, numbered=figures.numbered)
     if figures.repeated is None:
-        return TableJudged(own=own, repeated=known.repeated, together=False)
-    return TableJudged(own=own, repeated=figures.repeated)
+        return replace(known, together=False)
+    return replace(known, repeated=figures.repeated, together=True)
 
 
 def may_repeat(witnesses: Witnesses) -> bool:
@@ -217,7 +236,18 @@ def _figures(witnesses: Witnesses) -> _Figures | None:
     own = sum(rows for topic, rows in count.rows.items() if topic in count.topics)
     known = not (count.has_unique_key and _other_writers(witnesses))
     whole = sum(count.rows.values()) - sum(count.written.values()) if known else None
-    return _Figures(whole, own - count.written.get(_me(witnesses), 0), repeated)
+    mine = count.written.get(_me(witnesses), 0)
+    numbered = None
+    if known and count.numbered and not of_others(witnesses):
+        numbered = sum(rows for topic, rows in count.numbered.items() if topic in count.topics) - mine
+    return _Figures(whole, own - mine, repeated, numbered)
+
+
+def _numbered_since(witnesses: Witnesses) -> int | None:
+    """How many more rows with a `_batch_id` there are than at the last audit, besides the sink's own."""
+    figures, proof = _figures(witnesses), _proof(witnesses)
+    before = proof.table.numbered if proof is not None and proof.table is not None else None
+    return None if figures is None or figures.numbered is None or before is None else figures.numbered - before
 
 
 def _is_apart(witnesses: Witnesses) -> bool:
@@ -256,7 +286,25 @@ def _counts_others_alone(witnesses: Witnesses) -> bool:
     log = witnesses.of_sink(witnesses.sink_logs)
     if log is None or not log.recorded:
         return False
-    return _reads_once(ledger) and all(_wrote_each(head) for head in ledger.heads[ledger.anchors :])
+    proof = _proof(witnesses)
+    position = proof.position if proof is not None and proof.table is not None else 0
+    new = [i for i in range(ledger.anchors, len(ledger.heads)) if ledger.heads[i].sequence > position]
+    if _reads_once(ledger) and all(_wrote_each(ledger.heads[i]) for i in new):
+        return True
+    return _doubled_none_of(witnesses, ledger, new)
+
+
+def _doubled_none_of(witnesses: Witnesses, ledger: LedgerSlice, entries: Sequence[int]) -> bool:
+    """Whether all doubled rows of the sink were found by offset, and none of them is of what these entries read."""
+    rows, count = witnesses.rows, _count(witnesses)
+    if not isinstance(rows, RowsWitness) or count is None:
+        return False
+    read: dict[tuple[str, int], list[Span]] = {}
+    for one in (span for entry in entries for span in ledger.ranges.of(entry)):
+        read.setdefault((one.topic, one.partition), []).append(one.span)
+    found = [group for group in rows.repeated if group.topic in count.topics]
+    of_them = any(group.present.intersect(Spans.of(read.get((group.topic, group.partition), ()))) for group in found)
+    return not of_them and sum(group.surplus for group in found) == count.repeated
 
 
 def _reads_once(ledger: LedgerSlice) -> bool:

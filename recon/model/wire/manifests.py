@@ -161,7 +161,7 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
         if document[_MARK] != 1 or stamp is None:
             raise ValueError("not a manifest of version 1")
         files = tuple(_file(*file) for file in document["files"])
-        return Manifest(
+        manifest = Manifest(
             stamp=stamp,
             attempt=_name(document["attempt"]),
             at=values.instant(document["at"]),
@@ -175,6 +175,14 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
             f"{place} is no manifest of recon ({error}): another program overwrote it; remove it, and the micro-batch "
             "counts as not written"
         ) from error
+    of_files = [file.rows for file in files]
+    held = None if None in of_files else sum(rows or 0 for rows in of_files)
+    if None not in (manifest.rows, held) and manifest.rows != held:
+        raise EvidenceError(
+            f"{place} says {manifest.rows:,} rows, and the files that it names have {held:,}: another program changed "
+            "it; restore the file from a copy, or from the file of the write's number in the folder `writes`"
+        )
+    return manifest
 
 
 def _file(path: object, size: object, rows: object = None) -> DataFile:

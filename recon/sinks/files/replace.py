@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from recon.errors import EvidenceError, RefusedError, SinkError
 from recon.evidence import file_rows, manifest_files, manifests
-from recon.model import REPAIRS, ReconStamp, SinkChanges, SinkLog, parse_offsets
+from recon.model import REPAIRS, ReconStamp, RecordCount, SinkChanges, SinkLog, parse_offsets
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH
 from recon.model.wire.manifests import (
@@ -228,6 +228,11 @@ class FileReplace(PathSink):
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         return manifests.log(self.storage, since)
+
+    @override
+    def record_count(self, up_to: int) -> RecordCount | None:
+        """Of writes alone: a manifest that a replay makes anew may have another number of rows."""
+        return manifests.counted(self.storage, up_to)
 
     @override
     def changes(self, since: datetime | None = None) -> SinkChanges:

@@ -162,19 +162,24 @@ class Dialect(ABC):
         keys = " AND ".join("{} = {}".format(*self._sides(upsert, key)) for key in upsert.keys)
         return f"EXISTS (SELECT 1 FROM {self.table(upsert.target)} AS recon_t WHERE {keys} AND {condition})"
 
-    def count_rows(self, target: TableName, source: Sequence[str]) -> str:
+    def count_rows(self, target: TableName, source: Sequence[str], batch: str | None) -> str:
         """Counts a table's rows by the topic that they were made of, NULL where one of `source` is.
+
+        The third column has how many of them have a `_batch_id`.
 
         Args:
             target: the table.
             source: its columns with topic, partition and offset; none where it has no such columns.
+            batch: its column `_batch_id`; None where it has none.
         """
+        number = "NULL" if batch is None else self.quote(batch)
         if not source:
-            return f"SELECT NULL, COUNT(*) FROM {self.table(target)}"
+            return f"SELECT NULL, COUNT(*), COUNT({number}) FROM {self.table(target)}"
         topic, *others = source
         missing = " OR ".join(f"{self.quote(column)} IS NULL" for column in others)
-        of_row = f"SELECT CASE WHEN {missing} THEN NULL ELSE {self.exact(topic)} END AS topic FROM {self.table(target)}"
-        return f"SELECT topic, COUNT(*) FROM ({of_row}) AS recon_rows GROUP BY topic"
+        named = f"CASE WHEN {missing} THEN NULL ELSE {self.exact(topic)} END AS topic"
+        of_row = f"SELECT {named}, {number} AS batch FROM {self.table(target)}"
+        return f"SELECT topic, COUNT(*), COUNT(batch) FROM ({of_row}) AS recon_rows GROUP BY topic"
 
     def count_repeated(self, target: TableName, source: Sequence[str], topics: Collection[str]) -> str:
         """Counts the rows of some topics that have the topic, partition and offset of another: all but one of each.

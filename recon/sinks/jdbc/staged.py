@@ -16,7 +16,7 @@ import logging
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +27,7 @@ from recon._version import __version__
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
 from recon.evidence.jdbc_ledger import ledger_table
-from recon.model import ReconStamp, SinkLog, TableCount, same_ranges
+from recon.model import ReconStamp, RecordCount, SinkLog, TableCount, same_ranges
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row, ledger_key
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
@@ -148,10 +148,8 @@ class StagedWriter(JdbcWriter):
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        from sqlalchemy.exc import SQLAlchemyError
-
         def read() -> SinkLog:
-            return jdbc_ledger.read(
+            record = jdbc_ledger.read(
                 self.engine,
                 schema=self.work_schema,
                 target=str(self.target),
@@ -159,6 +157,12 @@ class StagedWriter(JdbcWriter):
                 sink=self.sink.name,
                 since=since,
             )
+            return replace(record, gone=self._is_gone())
+
+        return self._reading_ledger(read)
+
+    def _reading_ledger(self, read: Callable[[], T]) -> T:
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             return self._retried(read)
@@ -167,6 +171,16 @@ class StagedWriter(JdbcWriter):
                 f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {reason(error, self.database)}; "
                 f"check the connection and the user's right to read {LEDGER_TABLE}"
             ) from error
+
+    @override
+    def record_count(self, up_to: int) -> RecordCount | None:
+        def read() -> RecordCount | None:
+            with self.engine.connect() as connection:
+                if not self._sees_ledger(connection):
+                    return None
+                return jdbc_ledger.counted(connection, self.work_schema, self.pipeline, self.sink.name, up_to)
+
+        return self._reading_ledger(read)
 
     @override
     def _with_record(self, count: TableCount, connection: Connection, since: datetime | None) -> TableCount:

@@ -182,10 +182,15 @@ class JdbcWriter(BatchSink):
     def _count(self, topics: frozenset[str], since: datetime | None) -> TableCount:
         began = time.monotonic()
         with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-            source = self._source_columns(connection)
-            counted = connection.exec_driver_sql(self.dialect.count_rows(self.target, source)).all()
-            rows = {topic: int(number) for topic, number in counted}
-            count = self._with_record(TableCount(rows=rows, topics=topics, repeated=0), connection, since)
+            source, batch = self._own_columns(connection)
+            counted = connection.exec_driver_sql(self.dialect.count_rows(self.target, source, batch)).all()
+            count = TableCount(
+                rows={topic: int(number) for topic, number, _ in counted},
+                numbered={topic: int(number) for topic, _, number in counted} if self.sink.stamp_source_offsets else {},
+                topics=topics,
+                repeated=0,
+            )
+            count = self._with_record(count, connection, since)
             # Last: where it fails, the database takes no further statement of the transaction.
             left = int(_COUNTED_WITHIN_S - (time.monotonic() - began))
             repeated = self._repeated(connection, source, topics, max(left, 1))
@@ -193,8 +198,22 @@ class JdbcWriter(BatchSink):
                 count = self._with_record(count, connection, None)
             return replace(count, repeated=repeated)
 
-    def _source_columns(self, connection: Connection) -> Sequence[str]:
-        """The table's own names of the columns that say which record a row was made of; empty where it lacks one."""
+    def _is_gone(self) -> bool:
+        """Whether the database says that there is no such table; what else it may say, who counts the rows is told."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            with self.engine.connect() as connection:
+                connection.exec_driver_sql(f"SELECT 1 FROM {self.dialect.table(self.target)} WHERE 1 = 0")
+        except SQLAlchemyError as error:
+            return cause_of(error, self.database.kind) == "no_table"
+        return False
+
+    def _own_columns(self, connection: Connection) -> tuple[Sequence[str], str | None]:
+        """The table's own names of the columns that say which record a row was made of, and of `_batch_id`.
+
+        The first is empty where the table lacks one of the columns.
+        """
         import sqlalchemy
         from sqlalchemy.exc import NoSuchTableError
 
@@ -203,10 +222,10 @@ class JdbcWriter(BatchSink):
             try:
                 columns = sqlalchemy.inspect(connection).get_columns(self.target.name, schema=self.target.schema)
             except NoSuchTableError:
-                return []  # the count says so in the database's words
-        names = [column["name"] for column in columns]
-        alike = [[name for name in names if name.lower() == wanted] for wanted in SOURCE_COLUMNS]
-        return [name for name, *_ in alike] if all(alike) else []
+                return [], None  # the count says so in the database's words
+        by_name = {column["name"].lower(): column["name"] for column in reversed(columns)}
+        source = [by_name[wanted] for wanted in SOURCE_COLUMNS if wanted in by_name]
+        return source if len(source) == len(SOURCE_COLUMNS) else [], by_name.get(BATCH_ID)
 
     def _repeated(
         self, connection: Connection, source: Sequence[str], topics: Collection[str], seconds: int

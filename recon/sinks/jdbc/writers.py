@@ -131,7 +131,7 @@ class JdbcPlainAppend(UnrecordedAppend, JdbcWriter):
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        return SinkLog(location=self.sink.target, exists=True, recorded=False)
+        return SinkLog(location=self.sink.target, exists=True, recorded=False, gone=self._is_gone())
 
 
 __all__ = ["JdbcAppend", "JdbcPlainAppend", "JdbcUpsert"]

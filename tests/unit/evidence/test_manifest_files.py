@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, monk
 
 
 def test_of_a_large_sink_the_period_alone_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_files, "_WHOLE", 1)
+    monkeypatch.setattr(manifests, "_WHOLE", 1)
     folders = [
         put(tmp_path, batch_id, "part-0.json", at=AT + timedelta(days=n)) for n, batch_id in enumerate((0, 2000))
     ]
@@ -127,7 +127,7 @@ def test_of_a_large_sink_the_period_alone_is_looked_at(tmp_path: Path, monkeypat
         return [lost.stamp.batch_id for lost in seen.lost]
 
     assert found(None) == [0, 2000] and found(AT + timedelta(hours=1)) == [2000]
-    monkeypatch.setattr(manifest_files, "_WHOLE", 2)
+    monkeypatch.setattr(manifests, "_WHOLE", 2)
     assert found(AT + timedelta(hours=1)) == [0, 2000]
 
 

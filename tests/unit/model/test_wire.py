@@ -229,9 +229,28 @@ paths = st.lists(file_names, min_size=1, max_size=3).map("/".join)
     ),
 )
 def test_manifests_and_layouts(manifest: manifests.Manifest, layout: manifests.Layout) -> None:
+    of_files = [file.rows for file in manifest.files]
+    if None not in of_files and manifest.rows is not None:
+        manifest = replace(manifest, rows=sum(rows or 0 for rows in of_files))
     line = manifests.dump_manifest(manifest)
     assert "\n" not in line and manifests.parse_manifest(line, "here") == manifest
     assert manifests.parse_layout(manifests.dump_layout(layout)) == layout
+
+
+@pytest.mark.parametrize("files", [(), (manifests.DataFile("a.parquet", 9, 4), manifests.DataFile("b.parquet", 9, 5))])
+def test_a_manifest_says_other_rows_than_its_files(files: tuple[manifests.DataFile, ...]) -> None:
+    made = manifests.Manifest(
+        stamp=ReconStamp(
+            pipeline="p", sink="s", epoch=0, batch_id=0, query_id="q", run_id=None, prev_hash="", offsets_text="[]"
+        ),
+        attempt="a",
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        rows=10,
+        layout="l",
+        files=files,
+    )
+    with pytest.raises(EvidenceError, match="here says 10 rows, and the files that it names have"):
+        manifests.parse_manifest(manifests.dump_manifest(made), "here")
 
 
 def test_a_manifest_as_folders_have_it() -> None:

@@ -57,8 +57,8 @@ def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
         dialect.delete_older(what),
         dialect.count_undecided(what),
         dialect.doubled(what.target),
-        dialect.count_rows(what.target, []),
-        dialect.count_rows(what.target, SOURCE_COLUMNS),
+        dialect.count_rows(what.target, [], None),
+        dialect.count_rows(what.target, SOURCE_COLUMNS, "_batch_id"),
         dialect.count_repeated(what.target, SOURCE_COLUMNS, TOPICS),
         dialect.limited(dialect.count_repeated(what.target, SOURCE_COLUMNS, TOPICS), 7)[-1],
         *([dialect.delete_doubled(what.target)] if kind != "mssql" else []),
@@ -113,19 +113,23 @@ def test_rows_and_repeated_offsets_are_counted_by_topic() -> None:
     dialect, orders = dialect_of("postgresql"), TableName("orders")
     database = sqlite3.connect(":memory:")
     database.create_collation("C", lambda one, other: (one > other) - (one < other))
-    database.execute("CREATE TABLE orders (_source_topic TEXT COLLATE NOCASE, _source_partition, _source_offset)")
+    columns = "_source_topic TEXT COLLATE NOCASE, _source_partition, _source_offset, _batch_id"
+    database.execute(f"CREATE TABLE orders ({columns})")
     rows = [("t", 0, 1)] * 3 + [("t", 1, 1), ("T", 0, 1), ("t", 0, 2), ("u", 0, 2), ("u", 0, 2)]
     unknown = [(None, 0, 1)] * 2 + [("t", None, 1), ("t", 0, None), ("t", 0, None), (None, None, None)]
-    database.executemany("INSERT INTO orders VALUES (?, ?, ?)", [*rows, *unknown])
+    database.executemany("INSERT INTO orders VALUES (?, ?, ?, 7)", [*rows, *unknown])
+    database.execute("INSERT INTO orders VALUES ('u', 0, 9, NULL)")
 
-    def counted(query: str) -> dict[str | None, int]:
-        return dict(database.execute(query).fetchall())
+    def counted(query: str) -> dict[str | None, tuple[int, int]]:
+        return {topic: (held, numbered) for topic, held, numbered in database.execute(query)}
 
-    assert counted(dialect.count_rows(orders, SOURCE_COLUMNS)) == {"t": 5, "T": 1, "u": 2, None: 6}
+    by_topic = {"t": (5, 5), "T": (1, 1), "u": (3, 2), None: (6, 6)}
+    assert counted(dialect.count_rows(orders, SOURCE_COLUMNS, "_batch_id")) == by_topic
     for topics, repeated in ((["t"], 2), (["u", "t"], 3), (["T"], 0), (["u"], 1), (["v"], 0)):
         query = dialect.count_repeated(orders, SOURCE_COLUMNS, topics)
         assert database.execute(query).fetchone() == (repeated,)
-    assert counted(dialect.count_rows(orders, [])) == {None: 14}
+    assert counted(dialect.count_rows(orders, [], "_batch_id")) == {None: (15, 14)}
+    assert counted(dialect.count_rows(orders, [], None)) == {None: (15, 0)}
 
 
 def test_a_count_has_a_time_limit_of_the_database() -> None:

@@ -303,8 +303,10 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     if surplus <= 0:
         return
     mine = group.present.intersect(stretches.ranges)
-    pieces = list(stretches.pieces(mine))
-    if not pieces or _made_several(sink, pieces):
+    pieces, exactly = list(stretches.pieces(mine)), group.twice.intersect(mine)
+    if group.twice.size == surplus:  # other audits judged those of other ranges
+        surplus = exactly.size
+    if not pieces or not surplus or _made_several(sink, pieces):
         return
     heads = [sink.ledger.heads[piece.entry] for piece in pieces]
     if rewrites(sink.witnesses) and any((h.epoch, h.batch_id) not in sink.counts.given for h in heads):
@@ -337,7 +339,6 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     declare = ""
     if _counted_as_made(sink, pieces):
         declare = "; where the transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}"
-    exactly = group.twice.intersect(mine)
     if exactly.size == surplus and len(exactly.ranges) <= _NAMED:
         sink.report(code, stretches.pieces(exactly), f"have two rows each: remove one of them{declare}", records=True)
         return

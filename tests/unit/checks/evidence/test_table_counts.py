@@ -23,6 +23,7 @@ from recon.model import (
     Finding,
     LedgerSlice,
     ReconStamp,
+    RecordCount,
     SinkCommit,
     SinkLog,
     TableCount,
@@ -265,6 +266,69 @@ def test_a_plain_append_without_a_record() -> None:
     table = count(31, 1, written=None)
     assert Code.REPEATED in codes(of_rows(seen(table, **fields)))
     assert Code.MUTATED not in of_commits(seen(count(12, written=None), **fields)), "how many were written, none says"
+
+
+@pytest.mark.parametrize(
+    ("rows", "numbered", "missing"),
+    [
+        ({TOPIC: 29, None: 1}, 29, 1),  # a row of no topic in the place of one of ours
+        ({TOPIC: 29, "others": 1}, 29, 1),
+        ({TOPIC: 30}, 29, 1),  # one that names our topic, and no micro-batch
+        ({TOPIC: 29, None: 5}, 29, 1),
+        ({TOPIC: 30, None: 5}, 30, 0),
+        ({TOPIC: 31}, 30, 0),
+    ],
+)
+def test_rows_that_others_add_make_up_for_none_that_is_gone(
+    rows: dict[str | None, int], numbered: int, missing: int
+) -> None:
+    table = count(rows=rows, numbered={TOPIC: numbered})
+    before = TableJudged(own=0, repeated=0, numbered=0)
+    found = SinkCommits().judge(seen(table, before, other_rows=0)).findings
+    assert [f.rows for f in found if f.code is Code.MUTATED] == ([missing] if missing else [])
+
+
+def test_a_doubled_row_without_a_number_hides_nothing_and_is_no_removal() -> None:
+    before = TableJudged(own=0, repeated=0, numbered=0)
+    assert of_commits(seen(count(31, 1, numbered={TOPIC: 30}), before, other_rows=0, rows=UNREAD)) == []
+    assert of_commits(seen(count(30, 1, numbered={TOPIC: 29}), before, other_rows=0, rows=UNREAD)) == [Code.MUTATED]
+    # Whoever added the row takes it away again.
+    then = TableJudged(own=1, repeated=1, numbered=0)
+    assert of_commits(seen(count(30, 0, numbered={TOPIC: 30}), then, other_rows=1)) == []
+
+
+def test_rows_of_another_pipeline_that_reads_our_topic_are_numbered_too() -> None:
+    table = count(39, numbered={TOPIC: 39}, written={ME: 30, OTHER: 10}, others=(commit(ENTRIES[0], OTHER),))
+    of_sink = seen(table, TableJudged(own=0, repeated=0, numbered=0), other_rows=0, rows=UNREAD)
+    judged = table_counts.table_judged(of_sink)
+    assert judged is not None and judged.numbered is None
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (RecordCount(newest=3, writes=3, rows=30, kept=(2, 20)), []),
+        (RecordCount(newest=3, writes=2, rows=20, kept=(1, 10)), ["up to number 2 it has 1 write, and had 2 "]),
+        (
+            RecordCount(newest=3, writes=3, rows=29, kept=(2, 19)),
+            ["2 writes with 19 rows, and had them with 20 "],
+        ),
+        (RecordCount(newest=3, writes=3, rows=None, kept=(2, None)), []),
+    ],
+)
+def test_a_record_that_lost_writes_since_the_last_audit(record: RecordCount, said: list[str]) -> None:
+    log = SinkLog(location="orders", exists=True, commits=tuple(map(commit, ENTRIES)), record=record)
+    proofs = Proofs(of_sink={SINK: sink_proof(table=TableJudged(record=(2, 2, 20)))})
+    of_sink = witnesses(LEDGER, sink_logs={SINK: log}, proofs=proofs)
+    found = [f.message for f in SinkCommits().judge(of_sink).findings]
+    assert len(found) == len(said) and all(words in message for words, message in zip(said, found, strict=True)), found
+    judged = table_counts.table_judged(of_sink)
+    assert judged is not None and judged.record == (record.newest, record.writes, record.rows)
+
+
+def test_a_table_that_is_not_there() -> None:
+    log = SinkLog(location="orders", exists=True, commits=tuple(map(commit, ENTRIES)), gone=True)
+    assert of_commits(witnesses(LEDGER, sink_logs={SINK: log})) == [Code.MUTATED]
 
 
 def test_what_is_remembered() -> None:
