@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from recon.project import CheckSpec
 from recon.recovery.starting_offsets import starting_offsets
-from tests.cases.lake import EVIDENCE, Lake, failing, findings, listed, statuses
+from tests.cases.lake import EVIDENCE, Lake, failing, findings, listed, refuted, statuses, told
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
 
@@ -72,6 +72,12 @@ def unfiltered(frame: DataFrame) -> DataFrame:
     source = ("_source_topic", "_source_partition", "_source_offset")
     columns = [part[0].cast("int").alias("v"), part[1].cast("int").alias("at"), part[2].alias("op")]
     return frame.select(F.col("key").cast("string").alias("k"), *columns, *source)
+
+
+def swapping(frame: DataFrame) -> DataFrame:
+    """The rows of `unfiltered`, but that of offset 4 is lost and that of offset 5 is there twice."""
+    rows = unfiltered(frame)
+    return rows.where("_source_offset <> 4").union(rows.where("_source_offset = 5"))
 
 
 def assert_complete(lake: Lake) -> Any:
@@ -164,3 +170,12 @@ def test_history_right_after_a_replay(make: Callable[..., MergedLake]) -> None:
         (0, 1, "already_committed", None, 3, 1),
     ]
     assert_complete(lake)
+
+
+def test_a_transform_loses_a_record_and_doubles_another(make: Callable[..., MergedLake]) -> None:
+    lake = make(delete_when=None)
+    lake.kafka.produce(lake.topic, [(f"k{i}", "1,1,u", 0) for i in range(10)])
+    lake.run(lake.hook(transform=swapping))
+    assert sorted(offset for _, offset in lake.values()) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert lake.told() == [(0, 0, "committed", 10, 9, 1)]
+    assert refuted(run := lake.audit(), "GAP"), told(run)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from recon.recovery.rebuild import rebuild
 from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, refuted, statuses, told
+from tests.cases.test_delta_merge import swapping
 from tests.support import iceberg
 from tests.support.drivers import ICEBERG
 from tests.support.failpoints import dies_at
@@ -213,3 +214,10 @@ def test_a_stream_that_is_merged(make: Make) -> None:
     assert complete(lake.looked_at(no_spark=True))
     lake.sql("UPDATE {table} SET _source_offset = 3 WHERE _source_offset = 20")
     assert failing(lake.looked_at()) == {"MUTATED"}
+
+
+def test_a_transform_loses_a_record_and_doubles_another_before_a_merge(make: Make) -> None:
+    lake = make(kind="iceberg_merge", sink={"keys": ["k"]})
+    lake.kafka.produce(lake.topic, [(f"k{i}", "1,1,u", 0) for i in range(10)])
+    lake.run(lake.hook(transform=swapping))
+    assert refuted(run := lake.audit(), "GAP"), told(run)

@@ -13,6 +13,8 @@ from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
 from recon.text import plural
 
+OF_OTHER_OFFSETS = "has as many rows as were read, and of other source offsets"
+
 
 def records_of(ledger: LedgerSlice, witnesses: Witnesses) -> Sequence[int | None] | None:
     """How many rows each entry's ranges have in the table or folder that was read, None where its log does not say.
@@ -73,10 +75,7 @@ def faults(
         why = f"some were {what}{before if read < records else ''}{began}{unsaid_of(ranges)}"
         yield code, f"read {plural(read, 'row')}, and its source has {rows}: {why}"
     elif counts.counted[entry].doubted:
-        yield (
-            Code.GAP,
-            "has as many rows as were read, and of other source offsets: some are lost, and others doubled",
-        )
+        yield Code.GAP, f"{OF_OTHER_OFFSETS}: some are lost, and others doubled"
     elif declared.explodes and read is None:
         unsaid = "how many rows were read was not recorded, and several rows are made of one"
         yield Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}, and its source has {rows}: {unsaid}"

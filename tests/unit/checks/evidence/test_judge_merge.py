@@ -11,7 +11,18 @@ from recon.checks.evidence.delta_history import DeltaHistory
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.errors import ConfigError
 from recon.ledger.rebuild import entry_of
-from recon.model import Code, DeltaCommit, LedgerSlice, SinkCommit, Verdict, Witnesses, dump_stamp, parse_stamp
+from recon.model import (
+    Code,
+    DeclaredRows,
+    DeltaCommit,
+    LedgerSlice,
+    SinkCommit,
+    Verdict,
+    Witnesses,
+    dump_stamp,
+    parse_stamp,
+)
+from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Span, Spans
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from recon.project import DeltaMergeSink, DeltaSink, Sink, load
@@ -196,6 +207,38 @@ def test_rows_that_a_transform_makes_are_no_doubles() -> None:
     assert codes(judged(made, given=10, rows=shares, probes=both)) == [Code.DUPLICATE]
     unknown = CHECK.judge(seen(ledger(made), rows=shares, probes=both))
     assert codes(unknown) == [Code.INCONCLUSIVE]
+
+
+def swapped(batch_id: int, low: int, **head: Any) -> Entry:
+    """An entry whose transform returned ten rows of ten records, and lost one while it doubled another."""
+    read = list(range(low, low + 10))
+    returned = [*read[:4], *read[5:], read[5]]
+    fingerprints = {
+        "fingerprint_read": of_offsets(TOPIC, 0, read),
+        "fingerprint_returned": of_offsets(TOPIC, 0, returned),
+        "fingerprint_given": of_offsets(TOPIC, 0, returned),
+    }
+    return merged(batch_id, low, low + 10, 9, **{"rows_returned": 10, "rows_given": 10, **fingerprints, **head})
+
+
+@pytest.mark.parametrize("probes", [{}, probe([(10, 20)], [(10, 20)], [(10, 20)])], ids=["no broker", "Kafka"])
+def test_a_transform_loses_a_record_and_doubles_another_before_a_merge(probes: Any) -> None:
+    """The doubled one has a key once: nine rows written and one left out are as many as ten records."""
+    verdict = judged(merged(0, 0, 10), swapped(1, 10), given=10, probes=probes)
+    assert codes(verdict) == [Code.GAP] and same_message(verdict.message)
+    assert verdict.findings[0].span == Span(10, 20)
+
+
+@pytest.mark.parametrize("lawful", ["another micro-batch is filtered", "several rows of one record are declared"])
+def test_a_transform_that_may_drop_records_and_make_others_twice_is_a_question(lawful: str) -> None:
+    filters = lawful.startswith("another")
+    first = merged(0, 0, 10, 8, rows_returned=8) if filters else merged(0, 0, 10)
+    fields = {} if filters else {"declared": DeclaredRows(explodes=True)}
+    log = delta(merge(0, first, 8 if filters else 10), merge(1, swapped(1, 10)))
+    answers = probe([(10, 20)], [(10, 20)], [(10, 20)])
+    found = seen(ledger(first, swapped(1, 10)), delta=log, probes=answers, **fields)
+    verdict = CHECK.judge(found)
+    assert (codes(verdict), verdict.failures) == ([Code.INCONCLUSIVE], 0) and same_message(verdict.message)
 
 
 def test_rows_that_others_removed_cannot_be_told() -> None:
