@@ -96,6 +96,8 @@ def parse_commit(
     files_added = files_removed = 0
     rows_added: int | None = 0
     rows_removed: int | None = 0
+    in_place: tuple[int | None, int | None] = (0, 0)
+    replaces_files = False
     newest_file = 0
     added: set[str] = set()
     try:
@@ -118,15 +120,20 @@ def parse_commit(
                     if _changes_data(body):
                         files_added += 1
                         rows_added = _plus(rows_added, rows, body.get("deletionVector"))
+                    else:
+                        in_place = _plus(in_place[0], rows, body.get("deletionVector")), in_place[1]
                 elif kind == "remove":
                     if files is not None:
                         files.remove(body)
                     newest_file = max(newest_file, body.get("deletionTimestamp") or 0)
+                    rows = num_records(body.get("stats"))
+                    rows = rows_of.get(body["path"]) if rows is None else rows
                     if _changes_data(body):
                         files_removed += 1
-                        rows = num_records(body.get("stats"))
-                        rows = rows_of.get(body["path"]) if rows is None else rows
                         rows_removed = _plus(rows_removed, rows, body.get("deletionVector"))
+                    else:
+                        replaces_files = True
+                        in_place = in_place[0], _plus(in_place[1], rows, body.get("deletionVector"))
                 elif kind == "txn":
                     txn[text(body["appId"])] = whole(body["version"])
                 elif kind == "commitInfo":
@@ -159,6 +166,8 @@ def parse_commit(
             rows_added=rows_added,
             rows_removed=rows_removed,
             data_change=files_added + files_removed > 0,
+            # Files that are added alone are there already: statistics or tags are new.
+            rewrote=in_place if replaces_files and not files_added + files_removed else None,
             table_id=table_id,
             by_catalog=by_catalog,
             made_by=made_by(info) if stamp is None else {},

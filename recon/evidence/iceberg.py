@@ -262,6 +262,7 @@ def commit_of(snapshot: Snapshot, rows: Snapshot | None = None) -> DeltaCommit:
         rows_added=counts["added-records"],
         rows_removed=counts.removed(),
         data_change=operation != "replace" and files_added + files_removed > 0,
+        rewrote=counts.rewritten() if operation == "replace" and files_removed else None,
         made_by=_made_by(summary_of(of)),
         # A DELETE that rewrites every file adds all rows that are left: whether they are others, no count shows.
         left_nothing=counts["total-records"] == counts["added-records"] == 0 and "total-records" in counts.summary,
@@ -289,6 +290,16 @@ class _Counts:
             return None
         by_position = self["added-position-deletes"] - self["removed-position-deletes"]
         return self["deleted-records"] + max(by_position, 0)
+
+    def rewritten(self) -> tuple[int | None, int | None]:
+        """The rows of the new files of a rewrite, and of those that they replace.
+
+        Where the table has delete files, before or after, files have more records than rows that a reader sees.
+        """
+        without = "total-delete-files" in self.summary and not any(
+            self[f"{which}-delete-files"] for which in ("total", "removed", "added")
+        )
+        return (self["added-records"], self["deleted-records"]) if without else (None, None)
 
 
 def _made_by(summary: Mapping[str, str]) -> dict[str, str]:

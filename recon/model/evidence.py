@@ -209,12 +209,14 @@ class DeltaCommit:
     """One version of a Delta table, from its commit file.
 
     `txn` maps app id → version. `rows_added`/`rows_removed` sum numRecords over add/remove actions with
-    dataChange=true; None when a file carries no statistics. `files_*` count such actions. `table_id` is the table's id
-    where the commit sets it (a metaData action). `wrote` is the (query_id, batch_id) that Spark's own Delta sink wrote
-    there, None for every other writer. `made_by` is what the log says of who made a commit without recon's
-    stamp (recon.evidence.delta_commits); most writers put nothing or only their own name there. `left_nothing` is
-    whether no row of before is left, where the log says it as such (Iceberg); None where the operation has to tell.
-    `by_catalog` is whether from this commit on a catalog takes the table's commits, None where the commit does not say.
+    dataChange=true; None when a file carries no statistics. `files_*` count such actions. `rewrote` are the rows added
+    and removed by a commit that puts files in place of others and says of itself that it changes no data, each None
+    where they are not known. `table_id` is the table's id where the commit sets it (a metaData action). `wrote` is the
+    (query_id, batch_id) that Spark's own Delta sink wrote there, None for every other writer. `made_by` is what the log
+    says of who made a commit without recon's stamp (recon.evidence.delta_commits); most writers put nothing or only
+    their own name there. `left_nothing` is whether no row of before is left, where the log says it as such (Iceberg);
+    None where the operation has to tell. `by_catalog` is whether from this commit on a catalog takes the table's
+    commits, None where the commit does not say.
     """
 
     version: int
@@ -230,6 +232,7 @@ class DeltaCommit:
     rows_added: int | None
     rows_removed: int | None = 0
     data_change: bool
+    rewrote: tuple[int | None, int | None] | None = None
     table_id: str | None = None
     made_by: Mapping[str, str] = field(default_factory=dict)
     wrote: tuple[str, int] | None = None

@@ -130,6 +130,27 @@ def test_optimize_before_an_audit_and_after_it(make_lake: MakeLake) -> None:
     assert complete(run) and not findings(run, "MUTATED"), told(run)
 
 
+@pytest.mark.parametrize(
+    ("leaves_out", "doubles", "codes"),
+    [(-1, -1, ()), (13, -1, ("MUTATED", "GAP")), (13, 14, ("GAP", "DUPLICATE"))],
+    ids=["keeps all rows", "loses one", "loses one and doubles another"],
+)
+def test_a_rewrite_that_says_it_changes_no_data(
+    make_lake: MakeLake, leaves_out: int, doubles: int, codes: tuple[str, ...]
+) -> None:
+    lake = make_lake()
+    ran(lake, 2)
+    assert complete(lake.audit())
+    rows = lake.spark.read.format("delta").load(str(lake.table))
+    kept = rows.where(f"_source_offset <> {leaves_out}").union(rows.where(f"_source_offset = {doubles}"))
+    writer = kept.localCheckpoint().coalesce(1).write.format("delta").mode("overwrite")
+    writer.option("dataChange", "false").save(str(lake.table))
+    run = lake.audit()
+    assert refuted(run, *codes) if codes else complete(run), told(run)
+    if codes:
+        assert (0, 13, 14) in ranges(findings(run, "GAP")), told(run)
+
+
 @pytest.mark.case(37, "METRIC_UNRELIABLE")
 def test_metrics_that_count_rows_twice(make_lake: MakeLake) -> None:
     lake = make_lake()

@@ -705,11 +705,10 @@ class World:
         self.tick()
         self.commit(
             "OPTIMIZE",
-            added=len(self.rows) - 1,
-            removed=len(self.rows),
             data_change=False,
-            files_added=1,
-            files_removed=len(self.commits),
+            files_added=0,
+            files_removed=0,
+            rewrote=(len(self.rows) - 1, len(self.rows)),
         )
         self.rows = [row for row in self.rows if row is not lost]
         self.tell(f"A commit that calls itself OPTIMIZE leaves out {places_text([lost.place])}.")

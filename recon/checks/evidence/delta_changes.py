@@ -50,8 +50,7 @@ def judge_changes(
     here = not is_another(delta, judged) and all(in_this_table(head, delta) for head in ledger.heads)
     earlier = here and not ledger.complete and still.floor >= 0
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
-    of_delta = delta.line is None  # where others mark rows as deleted, their compaction takes them away
-    mutations = [c for c in later if changes_rows(c) or (of_delta and loses_rows(c))]
+    mutations = [c for c in later if changes_rows(c) or loses_rows(c)]
     for commit in mutations:
         if (standing and standing[0] < commit.version) or earlier:
             _report_mutation(commit, findings)

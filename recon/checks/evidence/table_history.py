@@ -15,6 +15,7 @@ from recon.model.wire.values import loads, mapping, text
 
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
+_REWRITES = ("OPTIMIZE", "REORG")  # what only writes rows into other files, by Delta's names
 _ALIVE = "alive"  # in `DeltaWitness.derived`
 _RESTORES = "restores"  # likewise
 _OTHERS, _TOLD_GONE = "others", "told_gone"  # in `LedgerSlice.derived`
@@ -188,17 +189,29 @@ def removes_rows(commit: DeltaCommit) -> bool:
 
 def loses_rows(commit: DeltaCommit) -> bool:
     """Whether a commit that says of itself that it only writes the same rows into other files wrote fewer of them."""
-    added, removed = commit.rows_added, commit.rows_removed
-    if commit.data_change or commit.stamp is not None or is_restore(commit):
-        return False
+    added, removed = _rewrote(commit) or (None, None)
     return added is not None and removed is not None and added < removed
 
 
-def may_lose_rows(commit: DeltaCommit) -> bool:
-    """Whether such a commit does not say how many rows it wrote, or took away: its files carry no statistics."""
-    if commit.data_change or commit.stamp is not None or is_restore(commit) or not commit.files_removed:
+def other_count(commit: DeltaCommit) -> bool:
+    """Whether such a commit wrote fewer rows, or more."""
+    added, removed = _rewrote(commit) or (None, None)
+    return added is not None and removed is not None and added != removed
+
+
+def may_swap_rows(commit: DeltaCommit) -> bool:
+    """Whether nothing shows that such a commit wrote the same rows: it is none of what is known to do so.
+
+    Of an Iceberg table all are of one operation; where it has delete files, numbers of rows show nothing.
+    """
+    rewrote = _rewrote(commit)
+    if rewrote is None:
         return False
-    return commit.rows_added is None or commit.rows_removed is None
+    return None in rewrote if commit.operation == "REPLACE" else not commit.operation.upper().startswith(_REWRITES)
+
+
+def _rewrote(commit: DeltaCommit) -> tuple[int | None, int | None] | None:
+    return None if commit.stamp is not None or is_restore(commit) else commit.rewrote
 
 
 def wipes(commit: DeltaCommit) -> bool:
@@ -227,9 +240,8 @@ def rows_lost(commit: DeltaCommit) -> int | None:
         count = commit.metric(name)
         if count is not None:
             return count
-    if commit.rows_removed is None or commit.rows_added is None:
-        return None
-    return max(commit.rows_removed - commit.rows_added, 0)
+    added, removed = commit.rewrote or (commit.rows_added, commit.rows_removed)
+    return None if added is None or removed is None else max(removed - added, 0)
 
 
 def _text(parameters: Mapping[str, Any], name: str) -> str:

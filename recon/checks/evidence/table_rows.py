@@ -173,9 +173,12 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
     rows = delta.files.rows
     for commit in delta.commits.values():
         if commit.version >= version:
-            if commit.rows_added is None or commit.rows_removed is None:
+            added, removed = commit.rewrote or (commit.rows_added, commit.rows_removed)
+            if added is None or removed is None:
+                if commit.rewrote is not None:
+                    continue  # as many of both, as far as is known
                 return f"version {commit.version} does not say how many rows it added and removed"
-            rows -= commit.rows_added - commit.rows_removed
+            rows -= added - removed
     return rows
 
 

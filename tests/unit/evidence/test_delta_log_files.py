@@ -107,6 +107,20 @@ def test_commits_of_a_table_written_by_deltalake(tmp_path: Path) -> None:
     assert (optimize.operation, optimize.data_change, optimize.files_added) == ("OPTIMIZE", False, 0)
 
 
+def test_a_commit_that_changes_no_data_says_how_many_rows_it_wrote_into_other_files(tmp_path: Path) -> None:
+    of_two = add("b", 9, change=False), remove("a", change=False)
+    marked = {"deletionVector": {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 2}}
+    hand_made(tmp_path, 0, METADATA, info(), add("a", 10))
+    hand_made(tmp_path, 1, info(), *of_two)
+    hand_made(tmp_path, 2, info(operation="COMPUTE STATS"), add("b", 9, change=False))  # the same file
+    hand_made(tmp_path, 3, info(), add("c", 7, change=False), remove("b", 9, change=False, **marked))
+    hand_made(tmp_path, 4, info(), add("d", change=False), remove("c", change=False))
+    commits = delta_log.read(hand_made(tmp_path, 5, info(), *of_two, add("e", 1))).commits
+    rewrote = [commit.rewrote for commit in commits.values()]
+    assert rewrote == [None, (9, 10), None, (7, 7), (None, 7), None]
+    assert {(commit.rows_added, commit.rows_removed) for commit in list(commits.values())[1:5]} == {(0, 0)}
+
+
 def test_only_the_versions_asked_for_are_read(tmp_path: Path) -> None:
     table = tmp_path / "orders"
     write_deltalake(str(table), rows(1), configuration={"delta.logRetentionDuration": "interval 2 weeks"})

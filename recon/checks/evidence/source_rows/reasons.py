@@ -11,14 +11,16 @@ from recon.checks.evidence.own_writes import committed_again
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.rows_of_others import read_of_others
 from recon.checks.evidence.source_rows import quarantine, spot_check
-from recon.checks.evidence.source_rows.rows import rewrites
+from recon.checks.evidence.source_rows.rows import counts_decide, rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
 from recon.checks.evidence.table_counts import doubled_by_others, rows_removed
 from recon.checks.evidence.table_history import (
+    alive,
     changes_rows,
     first_version,
     judged_since,
-    may_lose_rows,
+    may_swap_rows,
+    other_count,
     others,
     removes_rows,
     restores,
@@ -127,9 +129,15 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     changing |= {version for version in restores(log) if version > first}
     if changing:
         yield f"version {some(sorted(changing))} of the sink changed rows"
-    uncounted = [v for v, commit in log.commits.items() if v > first and log.line is None and may_lose_rows(commit)]
-    if uncounted:
-        yield f"version {some(sorted(uncounted))} of the sink rewrote data files without statistics of their rows"
+    rewrites_files = {v: commit for v, commit in log.commits.items() if v > first and v in alive(log)}
+    others_count = [v for v, commit in rewrites_files.items() if other_count(commit)]
+    if others_count:
+        yield f"version {some(sorted(others_count))} of the sink rewrote data files with another number of rows"
+    # Where rows do not tell, it stays unknown: a question would have no answer.
+    swapping = [v for v, commit in rewrites_files.items() if may_swap_rows(commit) and not counts_decide(witnesses)]
+    if swapping:
+        which = f"version {some(sorted(swapping))} of the sink"
+        yield f"{which} rewrote data files, and neither its operation nor a count shows that the rows are the same"
     gone = log.files.gone if isinstance(log.files, LiveFiles) else ()
     if gone and not isinstance(gone, Unavailable):
         yield f"the store lacks {plural(len(gone), 'data file')} of the sink"

@@ -434,6 +434,16 @@ def test_housekeeping_is_no_finding() -> None:
     assert judged(log(*keeping)).findings == ()
 
 
+@pytest.mark.parametrize("operation", ["OPTIMIZE", "WRITE"])
+def test_a_rewrite_that_writes_fewer_rows(operation: str) -> None:
+    rewrite = stranger(4, operation, data_change=False, files_added=0, rows_added=0, rewrote=(39, 40))
+    verdict = judged(log(rewrite))
+    assert told(verdict) == [("GAP", None, None, None), ("MUTATED", None, None, None)]
+    assert same_message(verdict.message)
+    for counts in ((40, 40), (39, None), (None, 40)):
+        assert judged(log(replace(rewrite, rewrote=counts))).findings == ()
+
+
 def test_appends_of_somebody_else_warn() -> None:
     verdict = judged(log(stranger(4, "WRITE"), stranger(5, "STREAMING UPDATE")))
     assert codes(verdict) == [Code.UNSTAMPED]
