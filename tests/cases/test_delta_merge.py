@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from recon.project import CheckSpec
 from recon.recovery.starting_offsets import starting_offsets
-from tests.cases.lake import EVIDENCE, Lake, failing, findings, listed, refuted, statuses, told
+from tests.cases.lake import EVIDENCE, Lake, complete, failing, findings, listed, refuted, statuses, told
+from tests.cases.test_table_files import cleaned_up
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
 
@@ -179,3 +180,27 @@ def test_a_transform_loses_a_record_and_doubles_another(make: Callable[..., Merg
     assert sorted(offset for _, offset in lake.values()) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert lake.told() == [(0, 0, "committed", 10, 9, 1)]
     assert refuted(run := lake.audit(), "GAP"), told(run)
+
+
+def test_a_restore_is_undone_by_another(make: Callable[..., MergedLake]) -> None:
+    lake = make(delete_when=None)
+    for n in range(2):
+        lake.kafka.produce(lake.topic, [("a", "1,1,u", 0), (f"b{n}", "1,1,u", 0)])
+        lake.run(lake.hook(transform=unfiltered))
+    assert_complete(lake)
+    lake.sql("RESTORE {table} TO VERSION AS OF 1")
+    lake.sql("RESTORE {table} TO VERSION AS OF 2")
+    assert_complete(lake)
+
+
+@pytest.mark.xfail(strict=True, reason="docs/limits.md: rows that the log no longer shows, in a sink that merges")
+def test_a_key_is_deleted_and_the_log_is_cleaned_up(make: Callable[..., MergedLake]) -> None:
+    lake = make(delete_when=None)
+    for n in range(2):
+        lake.kafka.produce(lake.topic, [(f"k{i}", "1,1,u", 0) for i in range(10 * n, 10 * n + 10)])
+        lake.run(lake.hook(transform=unfiltered))
+        if not n:
+            assert_complete(lake)
+            lake.sql("DELETE FROM {table} WHERE k = 'k3'")
+    cleaned_up(lake)
+    assert not complete(run := lake.audit()), told(run)

@@ -221,3 +221,72 @@ def test_a_transform_loses_a_record_and_doubles_another_before_a_merge(make: Mak
     lake.kafka.produce(lake.topic, [(f"k{i}", "1,1,u", 0) for i in range(10)])
     lake.run(lake.hook(transform=swapping))
     assert refuted(run := lake.audit(), "GAP"), told(run)
+
+
+def rewritten(lake: IcebergLake, condition: str, again: str = "false") -> None:
+    """A rewrite of all data files by the rows that meet a condition, and once more some, as a broken compaction."""
+    jvm, session = lake.spark._jvm, lake.spark._jsparkSession
+    side = f"{lake.of.target}_{uuid.uuid4().hex[:6]}"
+    rows = f"SELECT * FROM {{table}} WHERE {condition} UNION ALL SELECT * FROM {{table}} WHERE {again}"
+    lake.sql(f"CREATE TABLE {side} USING iceberg AS {rows}")
+
+    def load(name: str) -> Any:
+        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)  # type: ignore[union-attr]
+
+    rewrite = load(lake.of.target).newRewrite()
+    for name, put in ((lake.of.target, rewrite.deleteFile), (side, rewrite.addFile)):
+        tasks = load(name).newScan().planFiles().iterator()
+        while tasks.hasNext():
+            put(tasks.next().file())
+    rewrite.commit()
+
+
+def test_a_rewrite_loses_a_row(make: Make) -> None:
+    lake = make()
+    for _ in range(2):
+        lake.produce(10)
+        lake.run()
+    assert complete(lake.audit())
+    rewritten(lake, "_source_offset >= 0")
+    assert complete(run := lake.looked_at()), told(run)
+    rewritten(lake, "_source_offset <> 13")
+    for full in (False, True):
+        run = lake.looked_at(full=full)
+        assert refuted(run, "MUTATED", "GAP") and (0, 13, 14) in ranges(findings(run, "GAP")), told(run)
+
+
+@pytest.mark.xfail(strict=True, reason="docs/limits.md: rewrites of data files")
+def test_a_rewrite_loses_a_row_and_doubles_another(make: Make) -> None:
+    lake = make()
+    lake.produce(10)
+    lake.run()
+    rewritten(lake, "_source_offset <> 3", again="_source_offset = 4")
+    assert not complete(run := lake.audit()), told(run)
+
+
+def test_a_compaction_of_rows_that_are_marked_as_deleted_takes_none_away(make: Make) -> None:
+    lake = make()
+    for _ in range(2):
+        lake.produce(10)
+        lake.run()
+    lake.sql("ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    lake.sql("DELETE FROM {table} WHERE _source_offset = 13")
+    before = {message for code, message in told(lake.looked_at()) if code in ("MUTATED", "GAP")}
+    lake.maintenance("rewriteDataFiles").option("rewrite-all", "true").execute()
+    assert lake.of.table().current_snapshot().summary.operation.value == "replace"
+    run = lake.looked_at()
+    assert {message for code, message in told(run) if code in ("MUTATED", "GAP")} == before, told(run)
+
+
+@pytest.mark.xfail(strict=True, reason="docs/limits.md: rows that the log no longer shows, in a sink that merges")
+def test_a_merge_is_rolled_back_and_its_snapshot_expired(make: Make) -> None:
+    lake = make(kind="iceberg_merge", sink={"keys": ["key"]})
+    for keys in ("k", "other"):
+        lake.kafka.produce(lake.topic, [(f"{keys}{i}", "v", 0) for i in range(5)])
+        lake.run()
+    assert complete(lake.audit())
+    lake.roll_back(3)
+    lake.produce(1)
+    lake.run()
+    lake.maintenance("expireSnapshots").expireOlderThan(4_102_444_800_000).execute()  # of before 2100
+    assert not complete(run := lake.audit()), told(run)

@@ -69,7 +69,8 @@ class DeltaHistory(EvidenceCheck):
         LEDGER_MISSING: a stamped commit without an entry, which is not that of the micro-batch the query is in (warns);
             the next start of the query or `recon ledger rebuild` restores it.
         MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it, or a commit
-            that says it changes no data (OPTIMIZE) and wrote fewer rows than it took away. With it GAP:
+            that says it changes no data (OPTIMIZE, or a write with dataChange=false) and wrote fewer rows than it took
+            away. With it GAP:
             the ranges of every micro-batch that was undone whole; for a DELETE of some rows one GAP without
             offsets that says how many rows (which ones, only source_rows finds out). A RESTORE that was itself undone
             counts for nothing. MUTATED and GAP, too: a data file that the log names and the store no longer has; a
@@ -79,7 +80,8 @@ class DeltaHistory(EvidenceCheck):
         METRIC_UNRELIABLE: numOutputRows contradicts the files added, a MERGE's metrics contradict how the files say
             the table grew, or a commit has no row counts at all; or commits are cleaned up from the log, and the rows
             of the table cannot be compared with the ledger's (warns): source_rows then reads the rows.
-        ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns).
+        ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns). In a sink
+            that merges, rows that others took away before the log begins are not noticed.
         RETENTION_NEAR: the log is kept for less time than lies between audits, or since the begin of the period while
             its first versions are gone (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
@@ -224,11 +226,16 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     # A restored entry and the one of its replay are of one micro-batch.
     alone = (ledger.heads[i] for i in attested if i not in of_former_table)
     heads = list({(head.epoch, head.batch_id): head for head in alone}.values())
+    uncounted = ""
+    if witnesses.sink in witnesses.rewriting:
+        uncounted = (
+            ", and rows that others took away before that version are not noticed, since micro-batches replace rows"
+        )
     findings.add_for_all(
         Code.ATTESTED_ONLY,
         heads,
         f"the commits of {plural(len(heads), 'micro-batch')} {delta.words.removed} (it begins at version "
-        f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
+        f"{delta.first_retained}): the ledger alone attests them{uncounted}; audit within the log's retention",
     )
     _report_metrics(list(confirmed.values()), findings)
 

@@ -31,14 +31,16 @@ class IcebergHistory(DeltaHistory):
             (warns); the next start of the query or `recon ledger rebuild` restores it.
         MUTATED: a snapshot that an entry claims is no longer in the line (`rollback_to_snapshot`,
             `set_current_snapshot`, CREATE OR REPLACE TABLE); a DELETE, an UPDATE, a MERGE or an overwrite after an
-            audited snapshot. With it GAP: the ranges of every micro-batch that was undone whole; for a DELETE of some
+            audited snapshot, or a rewrite (`replace`) that wrote fewer rows than it took away, in a table without
+            delete files. With it GAP: the ranges of every micro-batch that was undone whole; for a DELETE of some
             rows one GAP without offsets that says how many rows. MUTATED and GAP, too: a data file that the metadata
             names and the store no longer has; a table that was dropped and made anew (another id than the last audit
             read); fewer rows than the ledger accounts for, where snapshots that may have taken them are expired.
         UNSTAMPED: a snapshot of somebody else added rows (warns).
         METRIC_UNRELIABLE: a snapshot has no row counts; or snapshots are expired, and the rows of the table cannot be
             compared with the ledger's (warns): source_rows then reads the rows.
-        ATTESTED_ONLY: the snapshot was expired, so the ledger alone attests the micro-batch (warns).
+        ATTESTED_ONLY: the snapshot was expired, so the ledger alone attests the micro-batch (warns). In a sink that
+            merges, rows that others took away before the first snapshot that is left are not noticed.
         RETENTION_NEAR: snapshots are expired, and are kept for less time than lies between audits, or since the begin
             of the period (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).

@@ -69,11 +69,21 @@ def is_restore(commit: DeltaCommit) -> bool:
 
 
 def restores(delta: DeltaWitness) -> Sequence[int]:
-    """The versions of the RESTOREs that still act; found once for all checks that see this log."""
+    """The versions of the RESTOREs that still act and undid rows; found once for all checks that see this log."""
     if _RESTORES not in delta.derived:
-        delta.derived[_RESTORES] = [v for v, c in sorted(delta.commits.items()) if is_restore(c) and v in alive(delta)]
+        found = (v for v, c in sorted(delta.commits.items()) if is_restore(c) and v in alive(delta))
+        delta.derived[_RESTORES] = [v for v in found if not _undid_no_rows(delta, delta.commits[v])]
     versions: Sequence[int] = delta.derived[_RESTORES]
     return versions
+
+
+def _undid_no_rows(delta: DeltaWitness, restore: DeltaCommit) -> bool:
+    """Whether a RESTORE undid nothing but other RESTOREs, and commits that changed no data."""
+    target = restored_version(restore)
+    if target is None:
+        return False
+    undone = [delta.commits.get(version) for version in range(target + 1, restore.version)]
+    return all(one is not None and (is_restore(one) or not one.data_change) for one in undone)
 
 
 def restored_version(commit: DeltaCommit) -> int | None:

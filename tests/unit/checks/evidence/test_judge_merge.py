@@ -248,6 +248,25 @@ def test_rows_that_others_removed_cannot_be_told() -> None:
     assert codes(verdict) == [Code.INCONCLUSIVE] and same_message(verdict.message)
 
 
+@pytest.mark.parametrize(
+    ("between", "asked"),
+    [
+        ([], False),
+        ([commit(3, operation="OPTIMIZE", data_change=False, files_added=0, rows_added=0)], False),
+        ([merge(3, merged(2, 20, 30))], True),
+    ],
+    ids=["nothing", "OPTIMIZE", "a MERGE of ours"],
+)
+def test_a_restore_that_was_itself_undone_takes_no_rows(between: list[DeltaCommit], asked: bool) -> None:
+    def restore(version: int, to: int) -> DeltaCommit:
+        return commit(version, operation="RESTORE", operation_parameters={"version": str(to)}, files_removed=1)
+
+    last = 3 + len(between)
+    log = delta(*(merge(n, e) for n, e in enumerate(FEWER)), restore(2, 0), *between, restore(last, 1))
+    verdict = CHECK.judge(seen(ledger(*FEWER), delta=log))
+    assert codes(verdict) == ([Code.INCONCLUSIVE] if asked else [])
+
+
 # -- delta_history --------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +286,15 @@ def test_a_merge_of_ours_is_no_mutation_and_is_counted_by_its_metrics() -> None:
     assert codes(inflated) == [Code.METRIC_UNRELIABLE] and same_message(inflated.message)
     silent = history(ours[0], replace(ours[1], operation_metrics={}))
     assert codes(silent) == [Code.METRIC_UNRELIABLE] and (silent.failures, silent.warnings) == (0, 1)
+
+
+def test_commits_that_are_cleaned_up_may_have_taken_rows_away() -> None:
+    entry = merged(1, 10, 20, 10, sink_version=3)
+    log = delta(merge(3, entry), first_retained=3)
+    verdict = DeltaHistory().judge(seen(ledger(FEWER[0], entry), delta=log))
+    (warning,) = (f for f in verdict.findings if f.code is Code.ATTESTED_ONLY)
+    assert "rows that others took away before that version are not noticed" in warning.message
+    assert same_message(warning.message)
 
 
 def test_somebody_elses_merge_is_a_mutation() -> None:
