@@ -27,6 +27,7 @@ from recon.model.wire.columns import QUARANTINE_COLUMNS, ROW_ID
 from recon.model.wire.quarantine import dump_closed
 from recon.project import DeltaSink, Pipeline, Project, Sink, as_project
 from recon.quarantine.claims import Claim, Claims
+from recon.quarantine.once import require_kept, require_single
 from recon.quarantine.repair import Repair, repaired
 from recon.quarantine.rows import RowChecks
 from recon.quarantine.table import open_quarantine
@@ -95,7 +96,7 @@ def release(
         pipeline: the pipeline's name.
         sink: the sink's name; may be left out when the pipeline has one.
         repair: SQL expressions by column, or a function that gets the waiting rows (the sink's columns, `_recon_id`
-            and `_recon_reasons`) and returns them repaired, row by row; it must keep `_recon_id` and the stamps.
+            and `_recon_reasons`) and returns them repaired, each once at most; it must keep `_recon_id` and the stamps.
         where: an SQL condition on the waiting rows; the others are left alone.
         force: write rows that still fail, too.
         by: who releases, for the ledger and the compliance report; the user of the operating system by default.
@@ -104,7 +105,8 @@ def release(
         failpoint: for tests: called before the rows are written to the sink, and before the ledger entry.
 
     Raises:
-        ConfigError: unknown names, a `where` or `repair` that Spark does not accept, or `by` or `reason` is empty.
+        ConfigError: unknown names, a `where` or `repair` that Spark does not accept, a repair that changes stamps or
+            doubles rows, rows that another program doubled in quarantine, or `by` or `reason` is empty.
         SinkError: the sink did not take the rows; run the release again.
         LedgerError: the rows are in the sink and the entry could not be written; run the release again.
     """
@@ -160,7 +162,7 @@ class ReleaseRun:
             return result
         result = replace(result, finished=tuple(self._finish(claim, repair) for claim in self._claims.unfinished()))
         started_at = utc_now()
-        checked = self._checked(repaired(self._waiting(where), repair, self._table.target), self._force)
+        checked = self._checked(self._repaired(self._waiting(where), repair), self._force)
         passing, failing = self._counted(checked)
         result = replace(result, failing=failing)
         if not passing:
@@ -177,8 +179,19 @@ class ReleaseRun:
     def _waiting(self, where: str | None) -> DataFrame:
         return filtered(self._claims.waiting(), where, "where", f"the quarantined rows of {self._table.target}")
 
+    def _repaired(self, waiting: DataFrame, repair: Repair | None) -> DataFrame:
+        """The rows after the repair, of which each waits once, and was returned once with its stamps."""
+        names = self._pipeline.name, self._sink.name
+        require_single(
+            waiting, self._table.rows(self._spark), lambda: self._ledger.quarantined(*names)[0], self._table.target
+        )
+        rows = repaired(waiting, repair, self._table.target)
+        if callable(repair):
+            require_kept(waiting, rows, self._table.target)
+        return rows
+
     def _checked(self, rows: DataFrame, force: bool) -> DataFrame:
-        """Each `_recon_id` and whether it is `refused`: if a repair made several rows of one, all must pass."""
+        """Each `_recon_id` and whether it is `refused`."""
         condition = None if force else self._refusal_condition(rows)
         refused = F.lit(False) if condition is None else condition
         return rows.groupBy(ROW_ID).agg(F.bool_or(refused).alias("refused"))
@@ -292,8 +305,8 @@ class ReleaseRun:
                 "recon.release with the same function, which finishes it"
             )
         original = repair if claim.note.function else claim.note.expressions
+        rows = self._repaired(self._claims.rows(claim.number), original)
         if not claim.note.force:
-            rows = repaired(self._claims.rows(claim.number), original, self._table.target)
             _, failing = self._counted(self._checked(rows, False))
             if failing and self._close(claim) is None:
                 raise SinkError(

@@ -30,7 +30,7 @@ from recon.recovery.forget import Forgetting
 from recon.recovery.rebuild import rebuild
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from recon.storage import Storage
-from tests.cases.lake import Lake, failing, findings, statuses
+from tests.cases.lake import Lake, complete, failing, findings, ranges, refuted, statuses, told
 from tests.cases.test_hook import message_of
 from tests.support.failpoints import dies_at
 from tests.support.messages import raises
@@ -486,3 +486,79 @@ def test_rows_that_wait_and_are_overwritten_by_hand(make_lake: MakeLake, monkeyp
     rmtree(place(days.lake))
     run = days.on_next_day(("f", "9"))
     assert about_rows(run) == {"MUTATED", "GAP"} and sum(f.rows or 0 for f in findings(run, "GAP")) == 3
+
+
+def three_wait(lake: Lake, written_earlier: Any) -> None:
+    """Offsets 1, 2 and 3 wait since two days ago, and an audit judged them."""
+    produce(lake, ("a", "1"), (None, "2"), (None, "3"), (None, "4"))
+    with written_earlier(timedelta(hours=48)):
+        lake.run(hook(lake))
+    produce(lake, ("b", "5"))
+    with written_earlier(timedelta(hours=26)):
+        lake.run(hook(lake))
+    assert complete(lake.audit())
+
+
+@pytest.mark.long
+def test_a_repair_function_returns_each_row_once_with_its_stamps(make_lake: MakeLake, written_earlier: Any) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    three_wait(lake, written_earlier)
+    moved = F.expr("CASE WHEN n = 2 THEN 2L ELSE _source_offset END")
+    another = F.expr("CASE WHEN n = 2 THEN 'another' ELSE _recon_id END")
+    for repair in (
+        lambda rows: rows.where("n <> 2").union(rows.where("n = 3")),
+        lambda rows: rows.withColumn("_source_offset", moved),
+        lambda rows: rows.withColumn("_recon_id", another),
+    ):
+        with raises(ConfigError):
+            release(lake.project, "p", repair=repair, force=True, spark=lake.spark)
+    assert offsets(lake) == [0, 4] and [row["_recon_release"] for row in quarantined(lake)] == [None, None, None]
+
+    kept = release(
+        lake.project, "p", repair=lambda rows: rows.where("n <> 2").withColumn("k", F.lit("x")), spark=lake.spark
+    )
+    assert (kept.number, kept.rows) == (0, 2) and offsets(lake) == [0, 2, 3, 4]
+    assert complete(lake.audit()), "a function may leave rows out: they wait"
+    assert complete(lake.audit(full=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row_id", ["_recon_id", "uuid() AS _recon_id"], ids=["the same id", "another id"])
+def test_a_waiting_row_that_another_program_doubled_is_not_released(
+    make_lake: MakeLake, written_earlier: Any, row_id: str
+) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    three_wait(lake, written_earlier)
+    doubled = f"SELECT * EXCEPT (_recon_id), {row_id} FROM delta.`{place(lake)}` WHERE n = 2"
+    lake.spark.sql(f"INSERT INTO delta.`{place(lake)}` BY NAME {doubled}")
+    with raises(ConfigError):
+        release(lake.project, "p", repair={"k": "'x'"}, spark=lake.spark)
+    assert release(lake.project, "p", repair={"k": "'x'"}, where="n > 2", spark=lake.spark).rows == 2
+    assert offsets(lake) == [0, 2, 3, 4] and complete(lake.audit())
+
+
+@pytest.mark.long
+def test_a_row_that_the_sink_had_already_is_found_when_it_is_released(
+    make_lake: MakeLake, written_earlier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    three_wait(lake, written_earlier)
+    lake.sql(
+        "INSERT INTO {table} BY NAME SELECT * EXCEPT (_source_offset), CAST(1 AS BIGINT) AS _source_offset "
+        "FROM {table} WHERE _source_offset = 0"
+    )
+    for day, record in enumerate((("c", "6"), ("d", "7"))):
+        for clock in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now", "recon.audit.run.utc_now"):
+            monkeypatch.setattr(clock, lambda day=day: datetime.now(UTC) + timedelta(days=2 * day))
+        produce(lake, record)
+        lake.run(hook(lake))
+        lake.audit()
+    release(lake.project, "p", repair={"k": "'x'"}, spark=lake.spark)
+    assert offsets(lake) == [0, 1, 1, 2, 3, 4, 5, 6]
+    for full in (False, True):
+        run = lake.audit(full=full, keep=False)
+        assert refuted(run, "DUPLICATE") and ranges(findings(run, "DUPLICATE")) == {(0, 1, 2)}, told(run)
+    lake.audit()
+    lake.sql("DELETE FROM {table} WHERE _source_offset = 1 AND k = 'a'")
+    run = lake.audit(full=True)
+    assert not findings(run, "DUPLICATE") and ranges(findings(run, "REPAIRED")) == {(0, 1, 2)}, told(run)

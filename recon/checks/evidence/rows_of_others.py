@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.table_counts import may_repeat
 from recon.checks.evidence.table_history import is_another, known_table, others
 from recon.checks.evidence.table_rows import compared
 from recon.lazy import np
-from recon.model import WITHOUT_NUMBER, DeltaWitness, LedgerSlice, RowSearch, Witnesses
+from recon.model import WITHOUT_NUMBER, DeltaWitness, EntryHead, LedgerSlice, RowSearch, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.model.proof import CoveredRanges, OffsetsOfOthers, SinkProof
 
@@ -30,12 +31,26 @@ def search(witnesses: Witnesses) -> RowSearch:
     if log is None or ledger is None:
         return RowSearch()
     rows = compared(witnesses, ledger, log)
+    versions = [commit.version for commit in others(log, ledger) if commit.rows_added != 0]
+    versions += sorted(log.commits.keys() & {head.sink_version for head in releases(witnesses)})
     return RowSearch(
-        versions=[commit.version for commit in others(log, ledger) if commit.rows_added != 0],
+        versions=versions,
         offsets=_joined(read_of_others(witnesses), _said_to_be_doubled(witnesses)),
         # Where recon only observes, no row has a number.
         unnumbered=rows is not None and bool(rows.doubt) and not witnesses.observed,
     )
+
+
+def releases(witnesses: Witnesses) -> Sequence[EntryHead]:
+    """The judged releases from quarantine, whose rows the sink may have had already; none where rows share offsets.
+
+    A release has no offsets: that it doubled a row shows in the rows alone, which may be of any earlier micro-batch.
+    """
+    ledger = reading_of(witnesses)
+    if ledger is None or witnesses.of_sink(witnesses.delta) is None:
+        return []
+    judged = [head for head in ledger.heads[ledger.anchors :] if head.is_release and head.rows_written != 0]
+    return [] if judged and may_repeat(witnesses) else judged
 
 
 def read_of_others(witnesses: Witnesses) -> ByPartition:
@@ -105,7 +120,9 @@ def to_remember(
             where: spans.minus(asked.get(where, Spans())) for where, spans in _said_to_be_doubled(witnesses).items()
         }
         left = {where: spans.minus(asked.get(where, Spans())) for where, spans in left.items()}
-        for one in covered:
+        # Released rows were looked for as well, and the entries that read their offsets may be those of any period.
+        earlier = before.coverage if before is not None and releases(witnesses) else ()
+        for one in (*covered, *earlier):
             accounted = _joined(accounted, {(one.topic, one.partition): Spans.of(one.ranges)})
         for group in found:
             where, may_be_its_own = (group.topic, group.partition), group.batch_id != WITHOUT_NUMBER

@@ -130,9 +130,10 @@ class SourceRows(EvidenceCheck):
             where the query reads committed, it starts right behind it, or did so when the hook asked the broker next.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
-            micro-batch must be as many as the sink was given. Where another program added rows, the whole table is
-            searched for rows that they double; an offset of a topic that was created again has one row of each. So is
-            a database table of which more rows than at the last audit share a source offset, as it counts them itself.
+            micro-batch must be as many as the sink was given. Where another program added rows, or a release did, the
+            whole table is searched for rows that they double; an offset of a topic that was created again has one row
+            of each. So is a database table of which more rows than at the last audit share a source offset, as it
+            counts them itself.
         OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
         MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table; or a commit
             that is not recon's rewrote rows of the quarantine table, a RESTORE undid recon's commits there, the table

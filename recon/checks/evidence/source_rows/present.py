@@ -9,7 +9,7 @@ from recon.checks.evidence.coverage import Key, by_key
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
-from recon.checks.evidence.rows_of_others import EACH, read_of_others, search
+from recon.checks.evidence.rows_of_others import EACH, read_of_others, releases, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_counts import count_said, may_repeat, of_others, rows_repeated
@@ -139,8 +139,11 @@ def _judge_repeated(sink: SinkRows) -> None:
         return
     if not sink.rows.repeated:
         return
-    by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
-    by = by or "in commits that the log no longer has"
+    adding = [commit for commit in others(log, sink.ledger) if commit.rows_added != 0]
+    by, of_releases = some(_made_by(commit) for commit in adding), releases(sink.witnesses)
+    alone = bool(of_releases) and not adding
+    who = [f"another program added rows ({by or 'in commits that the log no longer has'})"] if not alone else []
+    who += [f"{some(named(head) for head in of_releases)} wrote one of them"] if of_releases else []
     repeats, code = _makes_rows(sink), doubled(sink.witnesses)[0]
     asked, known = search(sink.witnesses).offsets, read_of_others(sink.witnesses)
     for group in sink.rows.repeated:
@@ -149,10 +152,13 @@ def _judge_repeated(sink: SinkRows) -> None:
         told = Spans.of(f.span for f in sink.findings.items if f.code is code and f.span and _is_at(f, key[1:]))
         # What several micro-batches wrote, and no other program, is told of these.
         of_readings = _read_at_least(sink, key[1:], each).intersect(told).intersect(seen)
+        if alone:
+            of_readings = of_readings.union(told.minus(seen))
         for span, topics in _without(_with_topics(sink, group), of_readings):
             what, then = f"{key}: {offsets(*span)} have {each:,}{EACH}", "remove its rows"
             if Spans((span,)).minus(seen):
-                what += f", and another program added rows ({by})"
+                what += f", and {', or '.join(who)}"
+                then = then if not of_releases else "remove all but one"
             elif not Spans((span,)).minus(known.get(key[1:], Spans())):
                 what += ", and another program added rows (as an earlier audit saw)"
             else:

@@ -9,7 +9,7 @@ from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.lost_writes import lost_of
 from recon.checks.evidence.own_writes import committed_again
 from recon.checks.evidence.row_accounting import Account
-from recon.checks.evidence.rows_of_others import read_of_others
+from recon.checks.evidence.rows_of_others import read_of_others, releases
 from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import counts_decide, rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
@@ -61,6 +61,9 @@ def besides_counts(counts: Account, witnesses: Witnesses) -> list[str]:
         who = f"{plural(len(opened), 'micro-batch')} ({some(named(heads[e]) for e in sorted(opened))})"
         why.append(f"{who} read behind a transaction that was open then")
     why += [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
+    released = releases(witnesses)
+    if released:
+        why.append(f"{some(named(head) for head in released)} wrote rows that the sink may have had already")
     return [*why, *_committed_twice(counts, witnesses), *changes(counts, witnesses)]
 
 

@@ -15,8 +15,9 @@ from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
 from recon.checks.evidence.delta_history import DeltaHistory
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.checks.evidence.offset_continuity import OffsetContinuity
+from recon.checks.evidence.rows_of_others import search
 from recon.checks.evidence.source_rows.check import SourceRows
-from recon.model import Code, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
+from recon.model import Code, DeclaredRows, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from recon.project import DeltaSink
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, gone, ledger, span
 from tests.support.messages import same_message
@@ -221,6 +222,18 @@ def test_its_commit_is_ours_and_must_be_there() -> None:
     assert codes(orphan) == [Code.LEDGER_ORPHAN] and same_message(orphan.message)
     missing = DeltaHistory().judge(witnesses(ledger(first), delta=delta(commit(0, first), commit(1, again))))
     assert codes(missing) == [Code.LEDGER_MISSING] and same_message(missing.message)
+
+
+def test_the_rows_of_a_release_are_looked_for_in_the_whole_sink() -> None:
+    aside, again = Entry(1, (10, 20), rows_written=7, rows_quarantined=3, sink_version=1), release(0, 3, sink_version=2)
+    slice_ = ledger(Entry(0, (0, 10), sink_version=0), aside, again, anchors=2, complete=False)
+    of_log = {"delta": delta(commit(0, Entry(0)), commit(1, aside), commit(2, again))}
+    assert wants(slice_, **of_log) and search(witnesses(slice_, **of_log)).versions == [2]
+    lawful = {**of_log, "declared": DeclaredRows(explodes=True)}
+    assert not wants(slice_, **lawful) and not search(witnesses(slice_, **lawful))
+    found = replace(rows(), repeated=(replace(group(0, (17, 18)), rows=2),))
+    verdict = judged(found, slice_, **of_log)
+    assert told(verdict) == [("DUPLICATE", 0, 17, 18)] and same_message(verdict.message)
 
 
 def test_checks_of_a_ledger_that_holds_releases_alone() -> None:
