@@ -562,3 +562,36 @@ def test_a_row_that_the_sink_had_already_is_found_when_it_is_released(
     lake.sql("DELETE FROM {table} WHERE _source_offset = 1 AND k = 'a'")
     run = lake.audit(full=True)
     assert not findings(run, "DUPLICATE") and ranges(findings(run, "REPAIRED")) == {(0, 1, 2)}, told(run)
+
+
+@pytest.mark.long
+def test_rows_that_were_put_back_into_quarantine_are_no_loss_any_more(
+    make_lake: MakeLake, written_earlier: Any
+) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    three_wait(lake, written_earlier)
+    lake.spark.sql(f"DELETE FROM delta.`{place(lake)}` WHERE n = 4")
+    assert refuted(lake.audit(), "GAP")
+    assert ranges(findings(lake.audit(full=True), "GAP")) == {(0, 3, 4)}
+    lake.spark.sql(f"RESTORE delta.`{place(lake)}` TO VERSION AS OF 0")
+    daily, run = lake.audit(), lake.audit(full=True)
+    assert complete(run), told(run)
+    ended = [
+        f.message for one in (daily, run) for f in findings(one, "REPAIRED") if "wait in quarantine again" in f.message
+    ]
+    assert len(ended) == 1, told(run)
+
+
+@pytest.mark.long
+def test_a_number_of_rows_that_are_gone_has_their_offsets_in_its_place(
+    make_lake: MakeLake, written_earlier: Any
+) -> None:
+    """Where released rows were deleted as well, nobody knows of which micro-batch the others are."""
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    three_wait(lake, written_earlier)
+    release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
+    for n in (2, 4):
+        lake.spark.sql(f"DELETE FROM delta.`{place(lake)}` WHERE n = {n}")
+    assert [(f.batch_id, f.rows) for f in findings(lake.audit(), "GAP")] == [(None, 1)]
+    run = lake.audit(full=True)
+    assert ranges(findings(run, "GAP")) == {(0, 3, 4)}, told(run)

@@ -155,6 +155,8 @@ class _Audit:
                 then = "is none of unread offsets any more; source_rows says whether each has a row"
             elif self.check in OF_UNREAD_RANGES:
                 happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
+            elif one.is_loss and not Spans.of([(start, end)]).minus(self._waits(one.finding)):
+                happened = "wait in quarantine again"
             elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
                 happened = "were read again: each is in the sink, or its row was filtered or quarantined"
             message = (
@@ -210,7 +212,7 @@ class _Audit:
             # Rows do not tell which incarnation of a topic they are of: another one's row at that offset mends nothing.
             if self._is_recreated(one.finding.topic):
                 return Spans()
-            present = Spans.of(span for group in mine for span in group.present)
+            present = Spans.of(span for group in mine for span in group.present).union(self._waits(one.finding))
             return judged.intersect(present.union(self._read_again(one.finding)))
         if not one.is_doubling:
             return Spans()
@@ -251,6 +253,14 @@ class _Audit:
         read = [span for i in repairs if i >= ledger.anchors for span in ledger.ranges.of(i)]
         mine = (s for s in read if is_of(finding, s.topic, s.topic_id) and s.partition == finding.partition)
         return Spans.of(s.span for s in mine if s.span.size > 0)
+
+    def _waits(self, finding: Finding) -> Spans:
+        """The offsets of a finding's topic partition whose rows wait in quarantine, as far as these were read."""
+        rows, where = self.witnesses.rows, (finding.topic, finding.partition)
+        if not isinstance(rows, RowsWitness):
+            return Spans()
+        waiting = (g for g in rows.quarantined if g.release is None and (g.topic, g.partition) == where)
+        return Spans.of(span for group in waiting for span in group.present)
 
     def _cleaned(self, one: OpenFinding) -> Spans:
         """The offsets that were read twice, and whose doubled rows a judged removal took out of the sink."""
@@ -295,7 +305,18 @@ class _Audit:
             return True
         # What changed a table or the ledger may have left both logs since: not finding it again proves nothing.
         whole = self._ledger is not None and self._ledger.complete
-        return whole and finding.level is Level.UNPROVED
+        return whole and (finding.level is Level.UNPROVED or (finding.code is Code.GAP and self._tells_every_offset))
+
+    @property
+    def _tells_every_offset(self) -> bool:
+        """Whether the rows of all micro-batches were read, so that every row that is missing is told by its offset.
+
+        A number of rows that are gone from quarantine, of no micro-batch, has its offsets in its place then.
+        """
+        rows, seen = self.witnesses.rows, self.witnesses
+        if self.check != "source_rows" or seen.sink in seen.rewriting or seen.declared.explodes:
+            return False
+        return isinstance(rows, RowsWitness) and rows.has_source_columns and rows.of is None
 
     @cached_property
     def _judged_batches(self) -> set[tuple[int, int]]:
