@@ -322,6 +322,8 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     if harm == "removed" and versions and len(changes) == len(versions) and None not in taken:
         return sum(rows for rows in taken if rows is not None)
     found = [item.finding for item in items]
+    if harm == "twice" and (doubled := _doubled(found)) is not None:
+        return doubled
     counted = [one.rows for one in found if one.rows is not None and (one.span is None or one.rows != one.span.size)]
     if certain == offsets and (certain or harm == "removed") and (len(counted) <= 1 or harm == "removed"):
         # Rows that one check counts and another names are the same ones: as many as the larger number are certain.
@@ -329,6 +331,39 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     # One count beside findings that count nothing: it is of all of them, where they name one range or none.
     ranges = {one.span for one in found if one.span is not None}
     return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
+
+
+def _doubled(findings: Sequence[Finding]) -> int | None:
+    """The rows too many, where every finding counts them; None where one does not, or two ranges only meet.
+
+    A finding of a whole range counts rows that others name by their offsets.
+    """
+    total, left = 0, sorted(findings, key=lambda one: -one.span.size if one.span is not None else 0)
+    while left:
+        outer, *others = left
+        if outer.rows is None or outer.span is None:
+            return None
+        whole, within, left = Spans.of([outer.span]), list[Finding](), list[Finding]()
+        rows = outer.rows
+        for one in others:
+            mine = Spans.of([one.span] if one.span is not None else ())
+            if _place(one) != _place(outer) or not whole.intersect(mine):
+                left.append(one)
+            elif mine.minus(whole):
+                return None
+            elif mine == whole:
+                rows = max(rows, one.rows or 0)
+            else:
+                within.append(one)
+        of_parts = _doubled(within)
+        if of_parts is None:
+            return None
+        total += max(rows, of_parts)
+    return total
+
+
+def _place(finding: Finding) -> tuple[str | None, str | None, int | None]:
+    return finding.topic, finding.topic_id, finding.partition
 
 
 def _changes(items: Sequence[Item], log: DeltaWitness | None) -> tuple[SinkChange, ...]:

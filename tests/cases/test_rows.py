@@ -73,6 +73,20 @@ def test_an_acceptance_is_of_one_micro_batch(make_lake: MakeLake) -> None:
     assert [(f.epoch, f.batch_id) for f in accepted] == [(0, 0)]
 
 
+def test_doubled_rows_that_were_accepted_are_counted_by_rows(make_lake: MakeLake) -> None:
+    """An offset has three rows, so that one finding is of the whole micro-batch, and one of the offset."""
+    lake = make_lake()
+    lake.produce(10)
+    lake.run()
+    for _ in range(2):
+        lake.sql("INSERT INTO {table} SELECT * FROM {table} VERSION AS OF 0 WHERE _source_offset = 3")
+    assert ranges(findings(lake.audit(), "DUPLICATE")) == {(0, 0, 10), (0, 3, 4)}
+    for known in {one.id for one in open_findings(lake.project)}:
+        accept(lake.project, known, by="Ada Lovelace", reason="known")
+    run = lake.audit()
+    assert run.pipelines[0].says.endswith(" accepted findings (2 records doubled)"), run.pipelines[0].says
+
+
 def test_an_aggregate_whose_sink_took_in_fewer_rows_than_it_was_given(make_lake: MakeLake) -> None:
     """Spark says that every offset was read; one of five rows of the second micro-batch is not in the table."""
     lake = make_lake(sink={"stamp_source_offsets": False})

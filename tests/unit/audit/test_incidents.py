@@ -202,6 +202,23 @@ def test_what_meets_in_no_offset_and_no_micro_batch_stays_apart() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("inner", "rows"),
+    [
+        ([], 3),
+        ([(12, 13, 1)], 3),
+        ([(12, 13, 1), (14, 15, 4)], 5),  # rows of others, which the count of the micro-batch does not have
+        ([(10, 20, 2)], 3),
+        ([(12, 13, None)], None),
+        ([(15, 25, 1)], None),
+    ],
+)
+def test_doubled_rows_of_a_range_and_of_its_offsets_are_counted_once(inner: Any, rows: int | None) -> None:
+    parts = [finding(Code.DUPLICATE, a, b, rows=many) for a, b, many in inner]
+    (one,) = of(finding(Code.DUPLICATE, 10, 20, batch_id=1, epoch=0, rows=3), *parts)
+    assert [count.rows for count in one.counts] == [rows]
+
+
 def test_offsets_that_two_checks_report_are_counted_once() -> None:
     seen = witnesses(ledger(*ENTRIES))
     results = [

@@ -168,7 +168,8 @@ def _judge_repeated(sink: SinkRows) -> None:
                 unknown = f"{what}; whether they are doubled is not known, since {why}"
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
-                sink.findings.add(code, f"{what}: {then}", key=key, span=span)
+                many = Span(*span).size * (each - topics) if topics < each else None
+                sink.findings.add(code, f"{what}: {then}", key=key, span=span, rows=many)
     _judge_other_pipelines(sink, (commit.stamp for commit in others(log, sink.ledger) if commit.stamp is not None))
 
 
