@@ -31,9 +31,15 @@ def require_same_table(pipeline: Pipeline, sink: Sink, writer: BatchSink, entrie
     reason = writer.replaced(entries[-1]) if entries else ""
     if not reason:
         return
+    again = "read them again with `recon repair`"
+    if not sink.is_delta:  # of tables with history, repairs write those of Delta
+        again = (
+            f"read what it names once more through the hook, with a checkpoint of its own (a repair writes no sinks of "
+            f"kind {sink.kind})"
+        )
     message = (
         f"pipeline {pipeline.name}, sink {sink.name}: {reason}; rows that the ledger has are gone: put the table back, "
-        "or go on without them with `on_new_epoch: warn`, run `recon audit`, and read them again with `recon repair`"
+        f"or go on without them with `on_new_epoch: warn`, run `recon audit`, and {again}"
     )
     if sink.on_new_epoch == "stop":
         raise TableReplacedError(message)

@@ -127,3 +127,19 @@ def test_routes_that_were_changed_since(streams: Streams) -> None:
         mend(streams, "eu")
     assert streams.offsets()["eu"] == [o for o in (*range(10), *range(20, 30)) if o % 10 in (0, 2, 4, 6)]
     assert mend(streams, "eu", other_transform=True).rows == 5
+
+
+def test_a_route_that_was_removed(streams: Streams) -> None:
+    """Its records go to another sink since: a repair would write those of every route into it."""
+    checks = [{"test": "offset_continuity"}]
+    streams.produce(*["eu", "us"] * 3)
+    streams.run(streams.hook(transform=parsed))
+    streams.more = ({"name": "eu2", "kind": "delta", "target": "one/eu2", "data_tests": checks},)
+    streams.routes = {"by": "land", "to": {"eu": "eu2", "us": "us"}}
+    streams.produce(*["eu", "us"] * 3)
+    streams.run(streams.hook(transform=parsed))
+    streams.audit()
+    for other_transform in (False, True):
+        with pytest.raises(ConfigError, match="routes chose its rows, and those"):
+            mend(streams, "eu", other_transform=other_transform)
+    assert streams.offsets()["eu"] == [0, 2, 4]

@@ -15,6 +15,8 @@ from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan
+from recon.project import Pipeline, Sink
+from recon.text import some
 
 
 def require_same(name: str, ledger: LedgerSlice, passed: str | None, spans: Iterable[OffsetSpan]) -> None:
@@ -53,6 +55,23 @@ def require_same(name: str, ledger: LedgerSlice, passed: str | None, spans: Iter
                 f"{_named(routes)}, which may send these records to other sinks: repair with the routes of that time, "
                 "or where they send these records to the same sinks, with other_transform (--other-transform)"
             )
+
+
+def require_route(name: str, ledger: LedgerSlice, pipeline: Pipeline, sink: Sink) -> None:
+    """Requires that the routes of recon.yml lead to the sink, where routes chose its rows; arguments as above.
+
+    Raises:
+        ConfigError: they do not any more, so that a repair cannot tell which records are the sink's.
+    """
+    if pipeline.routes is None or sink.name in pipeline.routes.sinks:
+        return
+    told = [head for head in ledger.heads if _tells(head)]
+    if told and parts_of(told[-1].transform)[1] is not None:
+        raise ConfigError(
+            f"{name}: routes chose its rows, and those of recon.yml lead to {some(pipeline.routes.sinks)}: which "
+            "records are its own is not known, so nothing is read again; put its route back into recon.yml for the "
+            "repair, or where other routes have the records since it was removed, accept the findings"
+        )
 
 
 def _tells(head: EntryHead) -> bool:

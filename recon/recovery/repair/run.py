@@ -34,7 +34,7 @@ from recon.model.proof import with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
-from recon.recovery.repair.passed import require_same
+from recon.recovery.repair.passed import require_route, require_same
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, by_partition, without
 from recon.recovery.repair.store import Look
 from recon.recovery.repair.stores import open_store
@@ -173,8 +173,8 @@ class _Run:
         )
         if not plan.does_something:
             return result()
-        if plan.of("read") and not other_transform:
-            self._require_same([one.span for one in plan.of("read")])
+        if plan.of("read"):
+            self._require_same([one.span for one in plan.of("read")], other_transform)
         entries = [*self._read_again(plan.of("read")), *self._remove(plan.of("remove"))]
         written = [entry for entry in entries if entry.is_repair]
         return result(
@@ -198,8 +198,8 @@ class _Run:
         ]
         repairs = [commit.stamp for commit in commits if commit.stamp.epoch == REPAIRS]
         if repairs and self._hook().quarantines:
-            if not other_transform:
-                self._require_same([span for stamp in repairs for span in parse_offsets(stamp.offsets_text)])
+            read = [span for stamp in repairs for span in parse_offsets(stamp.offsets_text)]
+            self._require_same(read, other_transform)
             for stamp in repairs:
                 self._quarantine(stamp)
         restored = restore(self.project, self.ledger, self.pipeline.name, self.sink, commits)
@@ -237,9 +237,12 @@ class _Run:
             routing = Routing(routes=self.routes, name=f"{self.name}, records read again", step="run the repair again")
         return RepairRows(frame, self.sink, self.transform, ranges, columns, routing)
 
-    def _require_same(self, spans: Sequence[OffsetSpan]) -> None:
+    def _require_same(self, spans: Sequence[OffsetSpan], other_transform: bool) -> None:
         """Requires that rows of these offsets go through what the query's rows went through."""
         whole = self.ledger.slice(self.pipeline.name, self.sink.name, operations=())
+        require_route(self.name, whole, self.pipeline, self.sink)
+        if other_transform:
+            return
         require_same(self.name, whole, passed(self.transform, self.routes), spans)
 
     # -- missing rows -------------------------------------------------------------------------------------------------

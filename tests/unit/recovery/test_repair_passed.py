@@ -10,8 +10,8 @@ from recon.errors import ConfigError
 from recon.hook.routing import parts_of, passed
 from recon.model import REPAIRS
 from recon.model.offsets import OffsetSpan
-from recon.project import Routes
-from recon.recovery.repair.passed import require_same
+from recon.project import DeltaSink, Pipeline, Routes
+from recon.recovery.repair.passed import require_route, require_same
 from recon.testing.evidence import Entry, ledger, span
 from tests.support.messages import raises
 
@@ -50,6 +50,20 @@ def test_the_routes_of_the_micro_batch_that_read_the_offsets_decide() -> None:
         require(NEW, 12, 15, *entries)
     with pytest.raises(ConfigError, match="has no routes"):
         require(None, 12, 15, *entries)
+
+
+def test_nothing_is_read_again_into_a_sink_whose_route_was_removed() -> None:
+    def require(routes: Routes | None, *entries: Entry) -> None:
+        eu, us = (DeltaSink(name=name, target=name) for name in ("eu", "us"))
+        pipeline = Pipeline(name="p", checkpoint="cp", sinks=(eu, us), routes=routes)
+        require_route("pipeline p, sink eu", ledger(*entries), pipeline, eu)
+
+    without = Routes(by="land", to={"us": "us"})
+    with raises(ConfigError):
+        require(without, entry(0, 0, 10, OLD))
+    require(OLD, entry(0, 0, 10, OLD))
+    require(None, entry(0, 0, 10, OLD))
+    require(without, entry(0, 0, 10, None))  # a query of its own writes it
 
 
 def test_of_offsets_that_nobody_read_its_neighbours_decide() -> None:

@@ -15,6 +15,7 @@ from recon.errors import TableReplacedError
 from recon.hook.repair import require_same_table
 from recon.model import LedgerEntry
 from recon.project import DeltaSink
+from recon.project.sinks import IcebergSink
 from recon.sinks.delta.append import DeltaAppend
 from tests.support.ledger_entries import entry, project
 from tests.support.messages import raises, same_message
@@ -85,3 +86,12 @@ def test_a_start_stops_unless_it_is_accepted(
         require_same_table(pipeline, sink, writer, [newest])
     require_same_table(pipeline, sink.model_copy(update={"on_new_epoch": "warn"}), writer, [newest])
     assert "there is no Delta table" in caplog.text
+
+
+def test_what_a_repair_does_not_write_is_read_again_through_the_hook(table: Path, newest: LedgerEntry) -> None:
+    shutil.rmtree(table)
+    sink = IcebergSink(
+        kind="iceberg", name="lake", target="lake.db.orders", catalog={"type": "rest", "uri": "http://localhost"}
+    )
+    with raises(TableReplacedError):
+        require_same_table(project(table).find_pipeline("orders"), sink, sink_of(table), [newest])
