@@ -44,7 +44,7 @@ def put(folder: Path, batch_id: int) -> None:
         at=AT + timedelta(seconds=10 * batch_id),
         rows=10,
         layout="x",
-        files=(),
+        files=(manifests.DataFile("part-0.parquet", 9, 10),),
     )
     Storage(str(folder / "files")).write(manifests.manifest_path(0, batch_id), manifests.dump_manifest(made).encode())
 

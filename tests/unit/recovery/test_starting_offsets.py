@@ -65,7 +65,12 @@ class Files:
         self.minutes += 1
         at = AT + timedelta(minutes=self.minutes)
         made = manifests.Manifest(
-            stamp=stamp(batch_id, offsets, epoch), attempt="a1", at=at, rows=10, layout="x", files=()
+            stamp=stamp(batch_id, offsets, epoch),
+            attempt="a1",
+            at=at,
+            rows=10,
+            layout="x",
+            files=(manifests.DataFile("part-0.parquet", 9, 10),),
         )
         target = Storage(str(self.project.project_dir / "files"))
         target.write(manifests.manifest_path(epoch, batch_id), manifests.dump_manifest(made).encode())
