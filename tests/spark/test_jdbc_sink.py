@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from recon.errors import EvidenceError, SinkError
-from recon.model import ReconStamp, TableCount, Unavailable
+from recon.model import ReconStamp, RecordCount, TableCount, Unavailable
 from recon.project import load
 from recon.sinks import BatchSink, open_sink
 from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
@@ -420,7 +420,8 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
     me, them = ("p", f"s_{table}"), ("p2", f"s_{table}")
     written, topics = len(FIRST), frozenset(["orders", "payments"])
     assert sink.count(["Orders", "orders"]).repeated == 0
-    assert sink.count(topics) == TableCount(rows={"orders": written}, topics=topics, repeated=0, written={me: written})
+    rows = {"orders": written}
+    assert sink.count(topics) == TableCount(rows=rows, numbered=rows, topics=topics, repeated=0, written={me: written})
 
     # Topics that differ in case are two, and rows without a source are counted apart.
     desk.server.sql(
@@ -429,6 +430,7 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
     )
     counted = sink.count(topics)
     assert counted.rows == {"orders": written + 2, "Orders": 2, None: 2}
+    assert counted.numbered == {"orders": written, "Orders": 0, None: 0}
     assert counted.repeated == 2 and counted.others == () and not counted.has_unique_key
 
     # Another pipeline's writes: those since an instant, or all where rows are repeated.
@@ -438,6 +440,9 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
     assert counted.written == {me: written, them: written}
     assert [commit.stamp.pipeline for commit in counted.others] == ["p2"]
     desk.server.sql(f"DELETE FROM {table} WHERE _batch_id IS NULL")
+    # The writes of each sink, by number; one that an earlier audit counted is gone.
+    assert sink.record_count(1) == RecordCount(newest=1, writes=1, rows=written, kept=(1, written))
+    assert sink.record_count(0).kept == (0, 0)
     assert sink.count(topics, later).others == () and sink.count(topics, later).repeated == 0
     assert [commit.rows for commit in sink.count(topics).others] == [written]
     desk.server.sql(f"CREATE UNIQUE INDEX {table}_key ON {table} (id, _source_offset)")
@@ -460,7 +465,9 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
     assert isinstance(counted.repeated, Unavailable) and "within 1 s" in counted.repeated.reason
     assert counted.rows == {"orders": 2 * written} and counted.written == {me: written, them: written}
     assert time.monotonic() - began < 6
+    assert not sink.log().gone
     desk.server.sql(f"DROP TABLE {table}")
+    assert sink.log().gone and len(sink.log().commits) == 1
     with pytest.raises(EvidenceError, match=r"cannot be counted: .*(does not exist|doesn't exist)"):
         desk.sink("jdbc_append", retry={"attempts": 1, "pause": 0.1, "within": 1}).count(topics)
 
@@ -476,6 +483,7 @@ def test_rows_without_a_source_and_rows_that_are_merged(desk: Desk) -> None:
     assert isinstance(counted.repeated, Unavailable) and "it has no columns _source_topic" in counted.repeated.reason
     plain = desk.sink("jdbc_append", guard=False).count(topics)
     assert plain.rows == {None: len(FIRST)} and plain.written is None
+    assert sink.record_count(0).writes == 1 and desk.sink("jdbc_append", guard=False).record_count(0) is None
     assert desk.sink().count(topics) is None
 
 
