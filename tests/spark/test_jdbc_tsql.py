@@ -107,17 +107,21 @@ def test_append_and_drop(h2: H2) -> None:
 
 def test_rows_and_repeated_offsets(h2: H2) -> None:
     """Without the collation, which H2 does not know."""
-    columns = "[_source_topic] NVARCHAR(249), [_source_partition] INT, [_source_offset] BIGINT"
+    columns = "[_source_topic] NVARCHAR(249), [_source_partition] INT, [_source_offset] BIGINT, [_batch_id] BIGINT"
     h2.sql(f"CREATE TABLE [lines] ({columns})")
     h2.sql(
-        "INSERT INTO [lines] VALUES ('t', 0, 1), ('t', 0, 1), ('t', 0, 2), ('u', 0, 1), (NULL, 0, 1), ('t', 0, NULL)"
+        "INSERT INTO [lines] VALUES ('t', 0, 1, 7), ('t', 0, 1, 7), ('t', 0, 2, NULL), ('u', 0, 1, 7), "
+        "(NULL, 0, 1, 7), ('t', 0, NULL, NULL)"
     )
 
-    def counted(query: str) -> dict[str | None, int]:
-        return {topic: int(n) for topic, n in h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))}
+    def counted(query: str) -> dict[str | None, tuple[int, int]]:
+        rows = h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))
+        return {topic: (int(held), int(numbered)) for topic, held, numbered in rows}
 
     lines = TableName("lines")
-    assert counted(DIALECT.count_rows(lines, SOURCE_COLUMNS)) == {"t": 3, "u": 1, None: 2}
-    assert counted(DIALECT.count_rows(lines, [])) == {None: 6}
+    by_topic = {"t": (3, 2), "u": (1, 1), None: (2, 1)}
+    assert counted(DIALECT.count_rows(lines, SOURCE_COLUMNS, "_batch_id")) == by_topic
+    assert counted(DIALECT.count_rows(lines, [], "_batch_id")) == {None: (6, 4)}
+    assert counted(DIALECT.count_rows(lines, [], None)) == {None: (6, 0)}
     query = DIALECT.count_repeated(lines, SOURCE_COLUMNS, ["t", "u"])
     assert h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))[0][0] == 1

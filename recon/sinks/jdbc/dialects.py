@@ -174,7 +174,8 @@ class Dialect(ABC):
         """
         number = "NULL" if batch is None else self.quote(batch)
         if not source:
-            return f"SELECT NULL, COUNT(*), COUNT({number}) FROM {self.table(target)}"
+            numbered = "0" if batch is None else f"COUNT({number})"  # SQL Server counts no bare NULL
+            return f"SELECT NULL, COUNT(*), {numbered} FROM {self.table(target)}"
         topic, *others = source
         missing = " OR ".join(f"{self.quote(column)} IS NULL" for column in others)
         named = f"CASE WHEN {missing} THEN NULL ELSE {self.exact(topic)} END AS topic"
