@@ -19,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
@@ -72,10 +73,14 @@ class StagedWriter(JdbcWriter):
         super().__init__(pipeline, sink)
         digest = hashlib.sha256(f"{pipeline}\0{sink.name}".encode()).hexdigest()[:10]
         self._stages = f"recon_stage_{digest}_"  # how the names of staging tables begin
-        self._into = Target(self)
         self._has_ledger = False  # whether recon_ledger is known to exist
         self._computed_again = False  # whether the last write staged its rows more than once
         self._tidy = False  # whether stages of crashed attempts were dropped
+
+    @cached_property
+    def _into(self) -> Target:
+        """Made by the first write: target and writer hold each other, and a writer that only reads is gone at once."""
+        return Target(self)
 
     # -- the interface -----------------------------------------------------------------------------
 

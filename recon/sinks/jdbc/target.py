@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +33,7 @@ class Target:
     keys: tuple[str, ...] = ()
 
     def __init__(self, writer: JdbcWriter) -> None:
-        # The writer holds its target. A reference back would leave both, and the writer's connections, to the garbage
-        # collector.
-        self._writer: JdbcWriter = weakref.proxy(writer)
-        self._table = writer.target
+        self._writer, self._table = writer, writer.target
         self._columns: dict[str, TypeEngine[Any]] | None = None
 
     def fit(self, frame: DataFrame, stamp: ReconStamp) -> tuple[DataFrame, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -29,9 +30,10 @@ class JdbcUpsert(StagedWriter):
 
     sink: JdbcUpsertSink
 
-    def __init__(self, pipeline: str, sink: JdbcUpsertSink) -> None:
-        super().__init__(pipeline, sink)
-        self._into = UpsertTarget(self, sink)
+    @cached_property
+    @override
+    def _into(self) -> UpsertTarget:
+        return UpsertTarget(self, self.sink)
 
     def _upsert(self, stage: Stage) -> Upsert:
         sink = self.sink
