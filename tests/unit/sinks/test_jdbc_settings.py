@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from sqlalchemy.exc import OperationalError
 
 from recon.errors import ConfigError
 from recon.project import load
@@ -19,6 +23,7 @@ from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import open_sink
 from recon.sinks.jdbc.database import Database
 from recon.sinks.jdbc.errors import cause_of, reason
+from recon.sinks.jdbc.writers import JdbcAppend, JdbcUpsert
 from tests.support.messages import raises
 
 FILE = """\
@@ -316,3 +321,30 @@ def test_what_an_error_of_a_spark_job_means(text: str, meaning: str, message: st
 def test_no_reason_shows_a_password_or_a_url() -> None:
     told = Exception(f"ERROR: no {PASSWORD} at jdbc:postgresql://a/shop?x=1 today")
     assert reason(told, _database("jdbc:postgresql://a/shop")) == "ERROR: no *** at jdbc:*** today"
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        JdbcAppendSink(name="s", kind="jdbc_append", target="t", connection={"url": "jdbc:postgresql://127.0.0.1:1/x"}),
+        JdbcUpsertSink(
+            name="s", kind="jdbc_upsert", target="t", keys=["k"], connection={"url": "jdbc:postgresql://127.0.0.1:1/x"}
+        ),
+    ],
+    ids=["append", "upsert"],
+)
+def test_a_writer_is_pickled_before_its_first_write_and_is_gone_after_its_last_reading(sink: Any) -> None:
+    """Spark Connect sends it to the server with the function of foreachBatch; an audit makes one for each sink."""
+    writer = (JdbcUpsert if isinstance(sink, JdbcUpsertSink) else JdbcAppend)("p", sink)
+    sent = pickle.loads(pickle.dumps(writer))
+    assert sent.database == writer.database
+    with pytest.raises(OperationalError):  # nobody listens: it went as far as its database
+        sent.engine.connect()
+    assert writer.engine.pool.checkedin() == 0
+    gone = weakref.ref(writer)
+    gc.disable()
+    try:
+        del writer
+        assert gone() is None
+    finally:
+        gc.enable()
