@@ -8,7 +8,7 @@ files and the ledger of a recording are files as always, and are read as always.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,17 +16,16 @@ from typing import Any
 
 from recon.audit.sources import Sources
 from recon.checks.engine.runner import Answers, Questions
+from recon.evidence.sink_rows import group_of
 from recon.model import (
     KafkaPartition,
     KafkaTopic,
     KafkaWitness,
     ProbeAnswer,
-    RowGroup,
     RowSearch,
     RowsWitness,
     Unavailable,
 )
-from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Span, Spans
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Sink
@@ -120,18 +119,7 @@ class RecordedSources(Sources):
             rows=table.num_rows,
             unstamped_rows=0,
             has_source_columns=True,
-            groups=[
-                RowGroup(
-                    batch_id=batch_id,
-                    topic=topic,
-                    partition=partition,
-                    rows=len(held),
-                    present=Spans.of_offsets(held),
-                    fingerprint=of_offsets(topic, partition, held),
-                    twice=Spans.of_offsets(offset for offset, times in Counter(held).items() if times == 2),
-                )
-                for (batch_id, topic, partition), held in sorted(offsets.items())
-            ],
+            groups=[group_of(*of, held) for of, held in sorted(offsets.items())],
         )
 
     def _recorded(self) -> Any:

@@ -6,6 +6,7 @@ offsets reach the driver as some 250 numbers, and every hole stays exact.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError
 from recon.model import WITHOUT_NUMBER, RowGroup, RowSearch, RowsWitness
-from recon.model.fingerprint import PRIME
+from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import Span, Spans
 from recon.model.wire.columns import BATCH_ID, OWN_NAMES, SOURCE_COLUMNS, SOURCE_TOPIC, SourceNames
 from recon.spark.errors import spark_error
@@ -219,6 +220,20 @@ def _found(every: DataFrame, names: Collection[str], search: RowSearch) -> DataF
 
 def _counted(rows: DataFrame) -> DataFrame:
     return rows.groupBy(*SOURCE_COLUMNS).agg(F.count(F.lit(1)).alias("n"), F.max(_UNNUMBERED).alias(_UNNUMBERED))
+
+
+def group_of(batch_id: int, topic: str, partition: int, offsets: Collection[int]) -> RowGroup:
+    """The rows of one (batch_id, topic, partition) by the offset of each, as `read` tells them, without Spark."""
+    times = Counter(offsets)
+    return RowGroup(
+        batch_id=batch_id,
+        topic=topic,
+        partition=partition,
+        rows=len(offsets),
+        present=Spans.of_offsets(times),
+        fingerprint=of_offsets(topic, partition, offsets),
+        twice=Spans.of_offsets(offset for offset, rows in times.items() if rows == 2),
+    )
 
 
 def repeated(found: Iterable[RowGroup]) -> Sequence[RowGroup]:

@@ -24,7 +24,7 @@ from recon.checks.engine import runner
 from recon.checks.engine.runner import Answers, Questions
 from recon.checks.select import select
 from recon.errors import EvidenceError
-from recon.evidence.sink_rows import repeated
+from recon.evidence.sink_rows import group_of, repeated
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import hash_of, rows_of
 from recon.model import (
@@ -254,18 +254,7 @@ class WorldSources(Sources):
             rows=unstamped + sum(map(len, groups.values())),
             unstamped_rows=unstamped,
             has_source_columns=True,
-            groups=[
-                RowGroup(
-                    batch_id=b,
-                    topic=t,
-                    partition=p,
-                    rows=len(offsets),
-                    present=Spans.of_offsets(offsets),
-                    fingerprint=of_offsets(t, p, offsets),
-                    twice=Spans.of_offsets(o for o, times in Counter(offsets).items() if times == 2),
-                )
-                for (b, t, p), offsets in sorted(groups.items())
-            ],
+            groups=[group_of(*of, offsets) for of, offsets in sorted(groups.items())],
             repeated=repeated(found),
             of_others=found,
         )

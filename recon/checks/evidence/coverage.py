@@ -443,6 +443,14 @@ def by_key(ranges: Iterable[tuple[int, str, int, int, int]]) -> dict[Key, Spans]
     return {key: Spans.of(mine) for key, mine in spans.items()}
 
 
+def by_partition(ranges: Iterable[OffsetSpan]) -> dict[tuple[str, int], Spans]:
+    """Ranges per topic and partition, of whichever source; one that runs backward reads nothing."""
+    read: dict[tuple[str, int], list[Span]] = {}
+    for one in ranges:
+        read.setdefault((one.topic, one.partition), []).append(one.span)
+    return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in read.items()}
+
+
 def widths(slice_: LedgerSlice) -> list[int]:
     """How many offsets each entry's ranges hold."""
     table = slice_.ranges

@@ -54,11 +54,12 @@ class SinkCommits(EvidenceCheck):
         DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once; of the same
             ranges not where a database table, whose rows are counted, has no two rows of one offset.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
-        MUTATED: a database table that is appended to has fewer rows than its record accounts for, less those that were
-            missing at the last audit: somebody removed them. Or it has as many, and more of them share a source offset
-            than did at the last audit, though no write of recon's doubled any. Or a file that a manifest names is gone,
-            or has another size. Or the topic that a Kafka sink writes ends before records that its markers account for:
-            it was deleted and created again, or its log was cut off.
+        MUTATED: a database table that was written to is not there. One that is appended to has fewer rows than its
+            record accounts for, or fewer with a `_batch_id`, less those that were missing at the last audit: somebody
+            removed them. Or it has as many, and more of them share a source offset than did at the last audit, though
+            no write of recon's doubled any. Or the record has fewer writes than it had then, or other numbers of rows.
+            Or a file that a manifest names is gone, or has another size. Or the topic that a Kafka sink writes ends
+            before records that its markers account for: it was deleted and created again, or its log was cut off.
         UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).
         ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or what happened to its
             rows could not be looked at (warns).
@@ -84,7 +85,7 @@ class SinkCommits(EvidenceCheck):
         for commit in unrecorded(witnesses):
             report_unrecorded("the sink", commit.stamp, findings)
         _report_twice(witnesses, mine, findings)
-        if log.gone and ledger is not None:
+        if log.gone and ledger is not None and _brought_rows(ledger, log):
             _report_gone(log, findings)
         else:
             _judge_rows(witnesses, log, findings)
@@ -102,11 +103,17 @@ class SinkCommits(EvidenceCheck):
         )
 
 
+def _brought_rows(ledger: LedgerSlice, log: SinkLog) -> bool:
+    """Whether any write is known that may have brought rows."""
+    in_record = isinstance(log.record, RecordCount) and log.record.rows != 0
+    return in_record or any(head.rows_written != 0 for head in ledger.heads)
+
+
 def _report_gone(log: SinkLog, findings: Findings) -> None:
     findings.add(
         Code.MUTATED,
-        f"there is no table {log.location}: it was dropped or renamed, and the rows that were written to it are gone "
-        "with it; put it back from a backup, or read the topic again on a new checkpoint",
+        f"there is no table {log.location}: it was dropped or renamed, so the rows that were written to it are not "
+        "there; put it back, by its name or from a backup, or read the topic again on a new checkpoint",
         changed_by=(),
     )
 
@@ -115,10 +122,10 @@ def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> Non
     """Writes that the sink's own record had at the last audit, and has no more, or with other numbers of rows."""
     proof, now = witnesses.proofs.of_sink.get(witnesses.sink or ""), log.record
     before = proof.table.record if proof is not None and proof.table is not None else None
-    if proof is None or before is None or not isinstance(now, RecordCount):
+    if proof is None or before is None or (log.exists and not isinstance(now, RecordCount)):
         return
     number, writes, rows = before
-    kept, rows_kept = now.kept
+    kept, rows_kept = now.kept if isinstance(now, RecordCount) else (0, None)
     if kept != writes:
         what = f"{plural(kept, 'write')}, and had {writes:,}"
     elif None not in (rows, rows_kept) and rows != rows_kept:

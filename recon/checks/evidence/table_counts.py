@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from recon.checks.evidence.coverage import coverage
+from recon.checks.evidence.coverage import by_partition, coverage
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import (
     REMOVALS,
@@ -23,7 +23,7 @@ from recon.model import (
     Unavailable,
     Witnesses,
 )
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import Spans
 from recon.model.proof import SinkProof, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
@@ -97,7 +97,7 @@ def why_unknown_rows(witnesses: Witnesses) -> str:
     log = witnesses.of_sink(witnesses.sink_logs)
     if log is None:
         return ""
-    unknown = next((one for one in (log.table, log.other_rows) if isinstance(one, Unavailable)), None)
+    unknown = next((one for one in (log.table, log.other_rows, log.record) if isinstance(one, Unavailable)), None)
     if unknown is not None:
         return unknown.reason
     count, figures = _count(witnesses), _figures(witnesses)
@@ -177,7 +177,9 @@ def table_judged(witnesses: Witnesses) -> TableJudged | None:
     proof, figures = _proof(witnesses), _figures(witnesses)
     before = proof.table if proof is not None else None
     log, known = witnesses.of_sink(witnesses.sink_logs), before or TableJudged()
-    if log is not None and isinstance(log.record, RecordCount):
+    if log is not None and not log.exists:
+        known = replace(known, record=None)  # that it is gone is told by the audit that finds it so
+    elif log is not None and isinstance(log.record, RecordCount):
         known = replace(known, record=(log.record.newest, log.record.writes, log.record.rows))
     if figures is None:
         return known if known != TableJudged() else before
@@ -299,11 +301,9 @@ def _doubled_none_of(witnesses: Witnesses, ledger: LedgerSlice, entries: Sequenc
     rows, count = witnesses.rows, _count(witnesses)
     if not isinstance(rows, RowsWitness) or count is None:
         return False
-    read: dict[tuple[str, int], list[Span]] = {}
-    for one in (span for entry in entries for span in ledger.ranges.of(entry)):
-        read.setdefault((one.topic, one.partition), []).append(one.span)
+    read = by_partition(span for entry in entries for span in ledger.ranges.of(entry))
     found = [group for group in rows.repeated if group.topic in count.topics]
-    of_them = any(group.present.intersect(Spans.of(read.get((group.topic, group.partition), ()))) for group in found)
+    of_them = any(group.present.intersect(read.get((group.topic, group.partition), Spans())) for group in found)
     return not of_them and sum(group.surplus for group in found) == count.repeated
 
 

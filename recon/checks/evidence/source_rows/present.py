@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from recon.checks.evidence.coverage import Key, by_key
+from recon.checks.evidence.coverage import Key, by_key, by_partition
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
@@ -57,13 +57,13 @@ def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings, *, 
 def _removed_since(entry: int, counts: Account, witnesses: Witnesses) -> int:
     """How many rows the repairs behind an entry have removed that looked at offsets which it read."""
     ledger, log, removed = counts.covered.slice, witnesses.of_sink(witnesses.delta), 0
-    mine = _by_partition(ledger.ranges.of(entry))
+    mine = by_partition(ledger.ranges.of(entry))
     for i in range(entry + 1, len(ledger.heads)):
         head = ledger.heads[i]
         undone = log is not None and head.sink_version is not None and head.sink_version not in alive(log)
         if not head.is_removal or undone:
             continue
-        looked_at = _by_partition(ledger.ranges.of(i)).items()
+        looked_at = by_partition(ledger.ranges.of(i)).items()
         if any(spans.intersect(mine.get(where, Spans())) for where, spans in looked_at):
             removed += (head.rows_removed or 0) - (head.rows_written or 0)
     return removed
@@ -282,14 +282,7 @@ def _judge_other_pipelines(sink: SinkRows, stamps: Iterable[ReconStamp]) -> None
 
 def _read_by(stamps: Iterable[ReconStamp]) -> dict[TopicPartition, Spans]:
     """The offsets that writes with these stamps read."""
-    return _by_partition(span for stamp in stamps for span in parse_offsets(stamp.offsets_text))
-
-
-def _by_partition(ranges: Iterable[OffsetSpan]) -> dict[TopicPartition, Spans]:
-    read: dict[TopicPartition, list[Span]] = {}
-    for one in ranges:
-        read.setdefault((one.topic, one.partition), []).append(one.span)
-    return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in read.items()}
+    return by_partition(span for stamp in stamps for span in parse_offsets(stamp.offsets_text))
 
 
 def _made_by(commit: DeltaCommit) -> str:

@@ -326,9 +326,38 @@ def test_a_record_that_lost_writes_since_the_last_audit(record: RecordCount, sai
     assert judged is not None and judged.record == (record.newest, record.writes, record.rows)
 
 
-def test_a_table_that_is_not_there() -> None:
-    log = SinkLog(location="orders", exists=True, commits=tuple(map(commit, ENTRIES)), gone=True)
-    assert of_commits(witnesses(LEDGER, sink_logs={SINK: log})) == [Code.MUTATED]
+def test_a_record_that_could_not_be_counted_is_said_and_one_that_is_gone_is_told_once() -> None:
+    silent = Unavailable("sink_logs", "the record of sink s was not looked at: it did not answer")
+    before = TableJudged(own=0, repeated=0, numbered=0, record=(2, 2, 20))
+    unread = SinkLog(
+        location="orders",
+        exists=True,
+        commits=tuple(map(commit, ENTRIES)),
+        table=count(numbered={TOPIC: 30}),
+        record=silent,
+    )
+    proofs = Proofs(of_sink={SINK: sink_proof(other_rows=0, table=before)})
+    of_sink = witnesses(LEDGER, sink_logs={SINK: unread}, proofs=proofs)
+    (said,) = SinkCommits().judge(of_sink).findings
+    assert said.code is Code.ATTESTED_ONLY and "did not answer" in said.message
+    judged = table_counts.table_judged(of_sink)
+    assert judged is not None and judged.record == before.record  # the next audit compares from there
+
+    gone = SinkLog(location="orders", exists=False)
+    of_sink = witnesses(LEDGER, sink_logs={SINK: gone}, proofs=proofs)
+    (mutated,) = (f for f in SinkCommits().judge(of_sink).findings if f.code is Code.MUTATED)
+    assert "up to number 2 it has 0 writes, and had 2 " in mutated.message
+    judged = table_counts.table_judged(of_sink)
+    assert judged is not None and judged.record is None
+
+
+@pytest.mark.parametrize("written", [10, 0])
+def test_a_table_that_is_not_there(written: int) -> None:
+    commits = tuple(commit(one, rows=written) for one in ENTRIES)
+    log = SinkLog(location="orders", exists=True, commits=commits, gone=True)
+    entries = ledger(*(entry(n, rows_written=written) for n in range(3)))
+    found = of_commits(witnesses(entries, sink_logs={SINK: log}))
+    assert (Code.MUTATED in found) == (written > 0)
 
 
 def test_what_is_remembered() -> None:
