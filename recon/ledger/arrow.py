@@ -78,10 +78,8 @@ def distinct(column: pa.ChunkedArray) -> tuple[list[Any], list[int]]:
 
 
 def in_common(column: pa.ChunkedArray) -> bool:
-    """Whether all rows of a column that has some have one value, which may be NULL."""
-    if column.null_count:
-        return bool(column.null_count == len(column))
-    return bool(pc.all(pc.equal(column, column[0])).as_py())
+    """Whether all rows of a column that has some have one value, which may be NULL: each that of the row before it."""
+    return bool(column.slice(1).equals(column.slice(0, len(column) - 1)))
 
 
 def empty(schema: pa.Schema) -> pa.Table:

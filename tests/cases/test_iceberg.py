@@ -278,7 +278,6 @@ def test_a_compaction_of_rows_that_are_marked_as_deleted_takes_none_away(make: M
     assert {message for code, message in told(run) if code in ("MUTATED", "GAP")} == before, told(run)
 
 
-@pytest.mark.xfail(strict=True, reason="docs/limits.md: rows that the log no longer shows, in a sink that merges")
 def test_a_merge_is_rolled_back_and_its_snapshot_expired(make: Make) -> None:
     lake = make(kind="iceberg_merge", sink={"keys": ["key"]})
     for keys in ("k", "other"):

@@ -190,7 +190,7 @@ def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "GAP")) == {(0, 0, 23)}
 
 
-def _accepted(lake: Lake) -> str:
+def accepted(lake: Lake) -> str:
     """Everything that is open is accepted; gives the next audit's answer."""
     for known in {one.id for one in open_findings(lake.project) if one.accepted is None}:
         accept(lake.project, known, reason="known", by="Ada")
@@ -209,7 +209,7 @@ def test_rows_are_deleted_behind_a_restore_that_was_accepted(
         _ran(lake, 1)
     lake.sql("RESTORE TABLE {table} TO VERSION AS OF 2")
     assert lake.audit().pipelines[0].answer == "not complete"
-    assert _accepted(lake) == "complete"
+    assert accepted(lake) == "complete"
     lake.sql("DELETE FROM {table} WHERE _source_offset = 7")
     for _ in range(2):
         run = lake.audit()
@@ -228,7 +228,7 @@ def test_rows_are_deleted_from_a_table_made_anew_at_a_version_that_the_former_on
     _accepts_another_table(lake)
     run = lake.audit()
     assert _refuted(run, "MUTATED", "GAP") and ranges(findings(run, "GAP")) == {(0, 0, 50)}
-    assert _accepted(lake) == "complete"
+    assert accepted(lake) == "complete"
     _ran(lake, 1)
     assert lake.audit().pipelines[0].answer == "complete", "it is told once"
     lake.sql("DELETE FROM {table} WHERE _source_offset = 55")

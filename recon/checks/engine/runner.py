@@ -79,16 +79,15 @@ def _judged_now(
         if isinstance(witness := getattr(witnesses, need), Unavailable):
             return _unavailable(witness)
     asked: dict[tuple[str, int], Spans] = {}
-    answered: dict[tuple[str, int], ProbeAnswer] = dict(witnesses.probes)
     refused: Unavailable | None = None
     # A check may ask more once it knows some answers. It asks about offsets that it read of, so that this ends.
-    while refused is None and (questions := _still_asked(check, replace(witnesses, probes=answered), asked)):
+    while refused is None and (questions := _still_asked(check, witnesses, asked)):
         asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in questions.items()}
         answers = answer(questions)
         refused = answers if isinstance(answers, Unavailable) else None
-        answered |= known(answers) or {}
-    verdict = check.judge(replace(witnesses, probes=answered))
-    missing = sorted(set(asked) - set(answered))
+        witnesses = replace(witnesses, probes={**witnesses.probes, **(known(answers) or {})})
+    verdict = check.judge(witnesses)
+    missing = sorted(set(asked) - set(witnesses.probes))
     if not missing and refused is None:
         return verdict
     no_answer = f"the probe gave no answer for {plural(len(missing), 'topic partition')}" + (

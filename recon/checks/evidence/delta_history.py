@@ -26,7 +26,7 @@ from recon.checks.evidence.own_writes import (
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import Alive, alive, in_this_table, judged_since, unseen
 from recon.checks.evidence.table_identity import judge_identity
-from recon.checks.evidence.table_rows import TableRows, compared, described, rows_to_remember
+from recon.checks.evidence.table_rows import TableRows, commits_never_read, compared, described, rows_to_remember
 from recon.lazy import np
 from recon.model import (
     Code,
@@ -80,14 +80,14 @@ class DeltaHistory(EvidenceCheck):
         METRIC_UNRELIABLE: numOutputRows contradicts the files added, a MERGE's metrics contradict how the files say
             the table grew, or a commit has no row counts at all; or commits are cleaned up from the log, and the rows
             of the table cannot be compared with the ledger's (warns): source_rows then reads the rows.
-        ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns). In a sink
-            that merges, rows that others took away before the log begins are not noticed.
+        ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns).
         RETENTION_NEAR: the log is kept for less time than lies between audits, or since the begin of the period while
             its first versions are gone (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
         INCONCLUSIVE: commit files are missing in the middle of the log, a RESTORE does not say to which version, or the
-            table's data files could not be looked for. Where the query writes without recon:
-            micro-batches whose plan was gone from the checkpoint before recon looked.
+            table's data files could not be looked for. In a sink that merges: commits of others are cleaned up
+            from the log, and no audit had read them, so that rows which they took away are not noticed. Where the query
+            writes without recon: micro-batches whose plan was gone from the checkpoint before recon looked.
         INFLIGHT: where the query writes without recon, micro-batches that the next audit enters in the ledger.
         EMPTY: entries without offsets, rows and commit; they explain and do not fail.
 
@@ -133,6 +133,7 @@ class DeltaHistory(EvidenceCheck):
             _judge_rows(rows, delta, findings, whole=whole)
             if rows is not None and rows.unknown and whole:
                 _report_uncounted(witnesses, ledger, delta, findings)
+            _report_never_read(witnesses, ledger, delta, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
@@ -226,16 +227,11 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
     # A restored entry and the one of its replay are of one micro-batch.
     alone = (ledger.heads[i] for i in attested if i not in of_former_table)
     heads = list({(head.epoch, head.batch_id): head for head in alone}.values())
-    uncounted = ""
-    if witnesses.sink in witnesses.rewriting:
-        uncounted = (
-            ", and rows that others took away before that version are not noticed, since micro-batches replace rows"
-        )
     findings.add_for_all(
         Code.ATTESTED_ONLY,
         heads,
         f"the commits of {plural(len(heads), 'micro-batch')} {delta.words.removed} (it begins at version "
-        f"{delta.first_retained}): the ledger alone attests them{uncounted}; audit within the log's retention",
+        f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
     )
     _report_metrics(list(confirmed.values()), findings)
 
@@ -451,6 +447,17 @@ def _report_uncounted(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWit
             f"commits of others that are cleaned up from the log of {delta.location} may have replaced rows of "
             f"restored entries ({every_number(restored)}), of which it is not known how many rows the sink was given; "
             "compare them with the source, then accept it",
+        )
+
+
+def _report_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+    if never_read := commits_never_read(witnesses, ledger, delta):
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{delta.location}: {never_read} {delta.words.removed}, and no audit had read them. Whether they took rows "
+            "away is not known: micro-batches replace rows here, so that the number of rows does not tell. Compare the "
+            "table with its source, then accept this, and audit within the log's retention",
+            changed_by=(),
         )
 
 

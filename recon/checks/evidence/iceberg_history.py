@@ -39,12 +39,12 @@ class IcebergHistory(DeltaHistory):
         UNSTAMPED: a snapshot of somebody else added rows (warns).
         METRIC_UNRELIABLE: a snapshot has no row counts; or snapshots are expired, and the rows of the table cannot be
             compared with the ledger's (warns): source_rows then reads the rows.
-        ATTESTED_ONLY: the snapshot was expired, so the ledger alone attests the micro-batch (warns). In a sink that
-            merges, rows that others took away before the first snapshot that is left are not noticed.
+        ATTESTED_ONLY: the snapshot was expired, so the ledger alone attests the micro-batch (warns).
         RETENTION_NEAR: snapshots are expired, and are kept for less time than lies between audits, or since the begin
             of the period (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
-        INCONCLUSIVE: the table's data files could not be looked for.
+        INCONCLUSIVE: the table's data files could not be looked for. In a sink that merges: snapshots are expired that
+            no audit had read, so that rows which others took away by them, or by a rollback, are not noticed.
         EMPTY: entries without offsets, rows and snapshot; they explain and do not fail.
 
     Compaction (`rewrite_data_files`, `rewrite_manifests`), `expire_snapshots`, changes of schema or properties, and

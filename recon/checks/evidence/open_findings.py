@@ -304,8 +304,11 @@ class _Audit:
         if finding.code is Code.DUPLICATE and nothing_repeated(self.witnesses):
             return True
         # What changed a table or the ledger may have left both logs since: not finding it again proves nothing.
-        whole = self._ledger is not None and self._ledger.complete
-        return whole and (finding.level is Level.UNPROVED or (finding.code is Code.GAP and self._tells_every_offset))
+        if self._ledger is None or not self._ledger.complete:
+            return False
+        if finding.level is Level.UNPROVED:
+            return finding.changed_by is None
+        return finding.code is Code.GAP and self._tells_every_offset
 
     @property
     def _tells_every_offset(self) -> bool:

@@ -140,13 +140,42 @@ def _since(
     unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
     if witnesses.period_to < witnesses.now:
         unknown = "the period ends before now, and the table's rows are those of now"
-    own = {head.sink_version for head in heads if head.sink_version is not None}
-    unseen = version - since - 1 - sum(since < of_entry < version for of_entry in own)
-    if not unknown and unseen > 0 and held == rows + int(written):
+    unseen = _of_others(heads, since, version)
+    if not unknown and unseen and held == rows + int(written):
         unknown = f"the log no longer has {plural(unseen, 'commit')} of others, which may have replaced rows"
     if isinstance(held, str) or isinstance(written, str) or unknown:
         return TableRows(version, since, unknown=unknown)
     return TableRows(version, since, held, rows + written)
+
+
+def _of_others(heads: Sequence[EntryHead], since: int, before: int) -> int:
+    """How many versions between two, both excluded, are of no entry: others made them."""
+    own = {head.sink_version for head in heads if head.sink_version is not None}
+    return before - since - 1 - sum(since < version < before for version in own)
+
+
+def commits_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> str:
+    """Which commits are gone from the log that no audit read, and may have taken rows away that no count misses.
+
+    Only in a sink whose micro-batches replace rows, so that how many it should have is not known; "" where there are
+    none. A Delta table numbers each commit, and the ledger has the numbers of its own. An Iceberg table numbers no
+    rollback.
+    """
+    known, version = known_table(witnesses), first_shown(delta)
+    if version is None or witnesses.sink not in witnesses.rewriting or is_another(delta, known):
+        return ""
+    gone = told_gone(ledger, witnesses)
+    heads = [head for i, head in enumerate(ledger.heads) if in_this_table(head, delta) and i not in gone]
+    written = [head.sink_version for head in heads if head.sink_version is not None]
+    # What was done before the first entry, or before the period, took none of their rows. An audit that proved nothing
+    # may have left out what others did, and what it found is not carried on.
+    since = min(written, default=version) if known is None or known.position is None else known.version
+    if (delta.whole and all(one >= version for one in written)) or version <= since:
+        return ""
+    if delta.line is not None:
+        return f"snapshots between sequence numbers {since} and {version}"
+    others = _of_others(heads, since, version)
+    return f"{plural(others, 'commit')} of others between versions {since} and {version}" if others else ""
 
 
 def rows_to_remember(witnesses: Witnesses, delta: DeltaWitness) -> int | None:

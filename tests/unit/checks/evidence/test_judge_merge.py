@@ -15,7 +15,9 @@ from recon.model import (
     Code,
     DeclaredRows,
     DeltaCommit,
+    KnownTable,
     LedgerSlice,
+    PreviousAudit,
     SinkCommit,
     Verdict,
     Witnesses,
@@ -288,13 +290,32 @@ def test_a_merge_of_ours_is_no_mutation_and_is_counted_by_its_metrics() -> None:
     assert codes(silent) == [Code.METRIC_UNRELIABLE] and (silent.failures, silent.warnings) == (0, 1)
 
 
+def read_up_to(version: int, position: int | None = 1) -> PreviousAudit:
+    table = KnownTable(table_id="t-1", version=version, read_at=NOW, position=position)
+    return PreviousAudit(generated_at=NOW, tables={SINK: table})
+
+
 def test_commits_that_are_cleaned_up_may_have_taken_rows_away() -> None:
-    entry = merged(1, 10, 20, 10, sink_version=3)
-    log = delta(merge(3, entry), first_retained=3)
-    verdict = DeltaHistory().judge(seen(ledger(FEWER[0], entry), delta=log))
-    (warning,) = (f for f in verdict.findings if f.code is Code.ATTESTED_ONLY)
-    assert "rows that others took away before that version are not noticed" in warning.message
-    assert same_message(warning.message)
+    """Who knows which versions are its own knows whether any were others'."""
+
+    def told(version: int, line: set[int] | None = None, **fields: Any) -> tuple[list[Code], str]:
+        entry = merged(1, 10, 20, 10, sink_version=version)
+        of_table = {"table_id": "t-1", "line": None if line is None else frozenset(line), "highest": version}
+        log = delta(merge(version, entry), first_retained=version, **of_table)
+        verdict = DeltaHistory().judge(seen(ledger(FEWER[0], entry), delta=log, **fields))
+        return codes(verdict), verdict.unproved or ""
+
+    found, why = told(3)
+    assert found == [Code.ATTESTED_ONLY, Code.INCONCLUSIVE] and "2 commits of others between versions 0 and 3" in why
+    assert same_message(why)
+    assert told(1) == ([Code.ATTESTED_ONLY], "")  # version 0 is its own
+    # An audit had read all up to version 2; another up to version 1, behind which one is not known.
+    assert told(3, previous=read_up_to(2)) == ([Code.ATTESTED_ONLY], "")
+    assert "1 commit of others between versions 1 and 3" in told(3, previous=read_up_to(1))[1]
+    assert "between versions 0 and 3" in told(3, previous=read_up_to(2, position=None))[1]  # it proved nothing
+    # An Iceberg table gives a rollback no number.
+    assert Code.INCONCLUSIVE in told(1, {1})[0] and same_message(told(1, {1})[1])
+    assert told(3, {1, 2, 3}, previous=read_up_to(1)) == ([Code.ATTESTED_ONLY], "")
 
 
 def test_somebody_elses_merge_is_a_mutation() -> None:
