@@ -24,7 +24,9 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     not fail. Ranges that were read after all, and rows that are there again, are REPAIRED.
     """
     verdict = replace(verdict, findings=tuple(identified(finding, witnesses) for finding in verdict.findings))
-    known = [(one, replace(witnesses, sink=sink)) for sink, one in _open(check, witnesses)]
+    open_ = _open(check, witnesses)
+    seen_by = {sink: replace(witnesses, sink=sink) for sink, _ in open_}
+    known = [(one, seen_by[sink]) for sink, one in open_]
     if not known:
         return verdict
     of_check = [(one, of_sink) for one, of_sink in known if one.check == check and one.accepted is None]
