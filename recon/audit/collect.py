@@ -619,9 +619,8 @@ class _Reader:
         since = None if restored or begin is None else self._recorded_since(heads, begin, state)
         topics = {covered.topic for covered in (state.coverage if state is not None else ())}
         topics |= {name for _, name, _ in of_sink.ranges.topics} if of_sink is not None else set()
-        known_record = state.table.record if state is not None and state.table is not None else None
-        up_to = known_record[0] if known_record is not None else 0
-        return replace(self.sources.sink_log(sink, since, topics, up_to), since=since)
+        known_table = state.table if state is not None else None
+        return replace(self.sources.sink_log(sink, since, topics, known_table), since=since)
 
     def _recorded_since(self, heads: Sequence[EntryHead], begin: datetime, state: SinkProof | None) -> datetime:
         """The earliest time at which the sink may have recorded what these entries say.

@@ -34,6 +34,7 @@ from recon.model import (
 )
 from recon.model.erasure import Erasure
 from recon.model.offsets import OffsetSpan, Span
+from recon.model.proof import TableJudged
 from recon.model.wire.columns import OWN_NAMES
 from recon.observer import Look, look
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
@@ -118,24 +119,29 @@ class Sources:
             return Unavailable("commit_rows", "recon.yml names no source_columns")
         return commit_rows.together(self._table(sink), versions, names)
 
-    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str], known_up_to: int = 0) -> SinkLog:
+    def sink_log(
+        self, sink: Sink, since: datetime | None, topics: Collection[str], known: TableJudged | None = None
+    ) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since.
 
-        `topics` are those that the sink reads; `known_up_to` is the number of the newest write that an audit counted.
+        `topics` are those that the sink reads; `known` is what an earlier audit counted.
         """
+        counted, summed = known.record if known is not None else None, known.fingerprint if known is not None else None
+        up_to = counted[0] if counted is not None else 0
+        of_known = summed.newest if summed is not None else 0
         writer = open_sink(self.project, self.pipeline.name, sink)
         log = self._record(sink, writer, since)
         if not log.exists:
             return log
         if not log.gone:
-            log = replace(log, table=self._looked_at(sink, partial(writer.count, topics, since), "rows"))
+            log = replace(log, table=self._looked_at(sink, partial(writer.count, topics, since, of_known), "rows"))
         if not log.recorded:
             return log
         return replace(
             log,
             other_rows=self._looked_at(sink, writer.other_rows, "rows"),
             changes=self._looked_at(sink, partial(writer.changes, since), "changes"),
-            record=self._looked_at(sink, partial(writer.record_count, known_up_to), "record"),
+            record=self._looked_at(sink, partial(writer.record_count, up_to), "record"),
         )
 
     def _record(self, sink: Sink, writer: BatchSink, since: datetime | None) -> SinkLog:

@@ -168,6 +168,22 @@ def counted(connection: Connection, schema: str | None, pipeline: str, sink: str
     return RecordCount(newest=newest, writes=writes, rows=rows, kept=(old_writes, old_rows))
 
 
+def writes_behind(
+    connection: Connection, schema: str | None, target: str, pipeline: str, sink: str, number: int, limit: int
+) -> list[tuple[int, int]]:
+    """(epoch, batch_id) of a sink's writes into a table behind a number, in order, at most so many.
+
+    The table must exist.
+    """
+    from sqlalchemy import select
+
+    table = ledger_table(schema)
+    mine = (table.c.pipeline == pipeline, table.c.sink == sink, table.c.target == target)
+    wanted = select(table.c.epoch, table.c.batch_id).where(*mine, table.c.write_number > number)
+    rows = connection.execute(wanted.order_by(table.c.write_number).limit(limit)).all()
+    return [(int(epoch), int(batch_id)) for epoch, batch_id in rows]
+
+
 def of_others(
     connection: Connection, schema: str | None, target: str, pipeline: str, sink: str, since: datetime | None
 ) -> tuple[SinkCommit, ...]:

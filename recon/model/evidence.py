@@ -338,6 +338,11 @@ class TableCount:
         has_unique_key: whether a writer may replace rows of another by a key.
         others: the writes of other pipelines and sinks, oldest first, since the instant that the record was read from;
             all of them where rows are repeated.
+        fingerprint: that of the source offsets of the rows of these topics that have a `_batch_id`
+            (recon.model.fingerprint); None where it was not computed.
+        newest: the number of the judged sink's newest write, into whatever table.
+        new: (epoch, batch_id) of its writes into this table behind a number that was given, in order; None where they
+            are too many to look at, or there is no record.
     """
 
     rows: Mapping[str | None, int]
@@ -348,6 +353,9 @@ class TableCount:
     has_unique_key: bool = False
     others: tuple[SinkCommit, ...] = ()
     numbered: Mapping[str | None, int] = field(default_factory=dict)
+    fingerprint: int | None = None
+    newest: int = 0
+    new: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,12 @@ def of_offsets(topic: str, partition: int, offsets: Iterable[int]) -> int:
     return sum((a + (b + c * o) * o) * o for o in offsets) % PRIME
 
 
+def of_sums(topic: str, partition: int, ones: int, squares: int, cubes: int) -> int:
+    """`of_offsets` of rows of which the sums of their offsets, of these squared, and cubed, are known, each mod p."""
+    a, b, c = coefficients(topic, partition)
+    return (a * ones + b * squares + c * cubes) % PRIME
+
+
 def of_columns(
     offsets: npt.NDArray[np.int64], a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], c: npt.NDArray[np.int64]
 ) -> int:

@@ -203,6 +203,20 @@ class QuarantineJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableFingerprint:
+    """The fingerprint of the source offsets in a database table, as of its write with the number `newest`.
+
+    It is that of all rows which have a `_batch_id`, of the topics that the sink reads, without those of the writes
+    `pending`, as (epoch, batch_id): their entries were not in the ledger yet when it was read.
+    """
+
+    location: str
+    newest: int
+    value: int
+    pending: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableJudged:
     """The rows of a database table as an audit counted them.
 
@@ -211,7 +225,7 @@ class TableJudged:
     offset of another row, with those that repairs removed since. None where an audit could not say. `together` is
     whether the same audit counted both; else `repeated` is of an earlier one. `record` is what the sink's own record
     had, of tables and of files: the number of the newest write, how many writes there were, and the rows that they
-    brought.
+    brought. `fingerprint` is None where the database did not compute it.
     """
 
     own: int | None = None
@@ -219,6 +233,7 @@ class TableJudged:
     together: bool = True
     record: tuple[int, int, int | None] | None = None
     numbered: int | None = None
+    fingerprint: TableFingerprint | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

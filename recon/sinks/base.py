@@ -199,7 +199,7 @@ class BatchSink(ABC):
         """
         return None
 
-    def count(self, topics: Collection[str], since: datetime | None = None) -> TableCount | None:
+    def count(self, topics: Collection[str], since: datetime | None = None, known: int = 0) -> TableCount | None:
         """The rows of a database table that is appended to, by topic, and what its record accounts for.
 
         None for a sink that is none, or that cannot count them cheaply as of one moment.
@@ -207,6 +207,7 @@ class BatchSink(ABC):
         Args:
             topics: those that the sink reads.
             since: the instant from which on the writes of other pipelines and sinks are wanted; None for all.
+            known: the number of the newest of the sink's own writes of which the fingerprint is known.
 
         Raises:
             EvidenceError: the rows cannot be counted.

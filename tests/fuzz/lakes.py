@@ -81,7 +81,7 @@ class Lake(WorldSources):
         return [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
 
     @override
-    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str], known_up_to: int = 0) -> SinkLog:
+    def sink_log(self, sink: Sink, since: datetime | None, topics: Collection[str], known: object = None) -> SinkLog:
         return manifests.log(Storage(str(self.folder / "orders")), since)
 
     def answer(self, ledger: Ledger | None = None) -> Answer:

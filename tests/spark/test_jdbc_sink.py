@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from recon.errors import EvidenceError, SinkError
 from recon.model import ReconStamp, RecordCount, TableCount, Unavailable
+from recon.model.fingerprint import of_offsets
 from recon.project import load
 from recon.sinks import BatchSink, open_sink
 from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
@@ -421,7 +422,18 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
     written, topics = len(FIRST), frozenset(["orders", "payments"])
     assert sink.count(["Orders", "orders"]).repeated == 0
     rows = {"orders": written}
-    assert sink.count(topics) == TableCount(rows=rows, numbered=rows, topics=topics, repeated=0, written={me: written})
+    offsets = of_offsets("orders", 0, range(written))
+    assert sink.count(topics) == TableCount(
+        rows=rows,
+        numbered=rows,
+        topics=topics,
+        repeated=0,
+        written={me: written},
+        fingerprint=offsets,
+        newest=1,
+        new=((0, 0),),
+    )
+    assert sink.count(topics, known=1).new == () and sink.count(["others"]).fingerprint == 0
 
     # Topics that differ in case are two, and rows without a source are counted apart.
     desk.server.sql(
@@ -431,6 +443,7 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
     counted = sink.count(topics)
     assert counted.rows == {"orders": written + 2, "Orders": 2, None: 2}
     assert counted.numbered == {"orders": written, "Orders": 0, None: 0}
+    assert counted.fingerprint == offsets
     assert counted.repeated == 2 and counted.others == () and not counted.has_unique_key
 
     # Another pipeline's writes: those since an instant, or all where rows are repeated.
@@ -463,6 +476,12 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
         began = time.monotonic()
         counted = sink.count(topics)
     assert isinstance(counted.repeated, Unavailable) and "within 1 s" in counted.repeated.reason
+    assert counted.fingerprint is not None
+    # Nor does a fingerprint that is not to be had keep from counting.
+    with monkeypatch.context() as patched:
+        patched.setattr(type(sink.dialect), "sum_offsets", lambda *_: "SELECT no_such_column")
+        counted = sink.count(topics)
+    assert counted.fingerprint is None and counted.repeated == 0
     assert counted.rows == {"orders": 2 * written} and counted.written == {me: written, them: written}
     assert time.monotonic() - began < 6
     assert not sink.log().gone

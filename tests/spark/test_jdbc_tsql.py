@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from recon.model.fingerprint import of_offsets, of_sums
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
 
@@ -114,14 +115,21 @@ def test_rows_and_repeated_offsets(h2: H2) -> None:
         "(NULL, 0, 1, 7), ('t', 0, NULL, NULL)"
     )
 
+    def plain(query: str) -> list[Any]:
+        return h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))
+
     def counted(query: str) -> dict[str | None, tuple[int, int]]:
-        rows = h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))
-        return {topic: (int(held), int(numbered)) for topic, held, numbered in rows}
+        return {topic: (int(held), int(numbered)) for topic, held, numbered in plain(query)}
 
     lines = TableName("lines")
     by_topic = {"t": (3, 2), "u": (1, 1), None: (2, 1)}
     assert counted(DIALECT.count_rows(lines, SOURCE_COLUMNS, "_batch_id")) == by_topic
     assert counted(DIALECT.count_rows(lines, [], "_batch_id")) == {None: (6, 4)}
     assert counted(DIALECT.count_rows(lines, [], None)) == {None: (6, 0)}
+    sums = DIALECT.sum_offsets(lines, SOURCE_COLUMNS, ["t", "u"], "_batch_id")
+    h2.sql("INSERT INTO [lines] VALUES ('u', 0, 4000000000000000000, 7)")
+    found = {(int(n), int(p)): of_sums("tu"[int(n)], int(p), *map(int, of)) for n, p, *of in plain(sums)}
+    assert found == {(0, 0): of_offsets("t", 0, [1, 1]), (1, 0): of_offsets("u", 0, [1, 4 * 10**18])}
+    h2.sql("DELETE FROM [lines] WHERE [_source_offset] > 2")
     query = DIALECT.count_repeated(lines, SOURCE_COLUMNS, ["t", "u"])
-    assert h2.rows(query.replace(" COLLATE Latin1_General_BIN2", ""))[0][0] == 1
+    assert plain(query)[0][0] == 1

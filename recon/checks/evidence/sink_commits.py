@@ -19,7 +19,13 @@ from recon.checks.evidence.own_writes import (
     same_offsets,
     unrecorded,
 )
-from recon.checks.evidence.table_counts import not_counted, nothing_repeated, rows_removed, why_unknown_rows
+from recon.checks.evidence.table_counts import (
+    not_counted,
+    nothing_repeated,
+    rows_removed,
+    rows_replaced,
+    why_unknown_rows,
+)
 from recon.model import (
     REMOVALS,
     Code,
@@ -56,8 +62,8 @@ class SinkCommits(EvidenceCheck):
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         MUTATED: a database table that was written to is not there. One that is appended to has fewer rows than its
             record accounts for, or fewer with a `_batch_id`, less those that were missing at the last audit: somebody
-            removed them. Or it has as many, and more of them share a source offset than did at the last audit, though
-            no write of recon's doubled any. Or the record has fewer writes than it had then, or other numbers of rows.
+            removed them. Or it has as many, of other source offsets than were written, by their fingerprint; or more of
+            them share a source offset than did at the last audit, though no write of recon's doubled any. Or the record has fewer writes than it had then, or other numbers of rows.
             Or a file that a manifest names is gone, or has another size. Or the topic that a Kafka sink writes ends
             before records that its markers account for: it was deleted and created again, or its log was cut off.
         UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).
@@ -153,6 +159,14 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
             f"{log.location} lacks {rows} that had been written to it: somebody removed {them} {since}; source_rows "
             "names the offsets of those whose micro-batch it reads",
             rows=gone,
+            changed_by=(),
+        )
+    elif replaced := rows_replaced(witnesses):
+        findings.add(
+            Code.MUTATED,
+            f"{log.location} has {replaced}: somebody removed rows, and put others in their place or doubled some, "
+            "after the audit before; source_rows names the offsets of missing rows whose micro-batch it reads, and "
+            "those of doubled ones",
             changed_by=(),
         )
     elif unknown := why_unknown_rows(witnesses):

@@ -23,10 +23,13 @@ from recon.model import (
     Unavailable,
     Witnesses,
 )
+from recon.model.fingerprint import PRIME
 from recon.model.offsets import Spans
-from recon.model.proof import SinkProof, TableJudged
+from recon.model.proof import SinkProof, TableFingerprint, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
+
+_SUMMED = "table_fingerprint"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,14 @@ def rows_removed(witnesses: Witnesses) -> int:
     return max(fewer + min(repeated, 0), 0)
 
 
+def rows_replaced(witnesses: Witnesses) -> str:
+    """How the sink has as many rows as it should have, and others, in a clause; "" where it has not.
+
+    The fingerprint of all its source offsets is not that of the last audit with those of what was written since.
+    """
+    return "as many rows as were written, and of other source offsets" if _summed(witnesses)[0] else ""
+
+
 def why_unknown_rows(witnesses: Witnesses) -> str:
     """Why it is not known whether somebody removed or doubled rows of the sink; "" where it is, or no sink tells.
 
@@ -142,6 +153,8 @@ def doubled_by_others(witnesses: Witnesses) -> str:
     repeated, added = rows_repeated(witnesses), rows_changed(witnesses)
     if repeated:
         return f"the sink has {count_said(witnesses)}"
+    if replaced := rows_replaced(witnesses):
+        return f"the sink has {replaced}"
     if added > 0:
         return f"another program added {plural(added, 'row')} to the sink"
     theirs = of_others(witnesses)
@@ -184,7 +197,7 @@ def table_judged(witnesses: Witnesses) -> TableJudged | None:
     if figures is None:
         return known if known != TableJudged() else before
     own = known.own if figures.own is None else figures.own
-    known = replace(known, own=own, numbered=figures.numbered)
+    known = replace(known, own=own, numbered=figures.numbered, fingerprint=_summed(witnesses)[1])
     if figures.repeated is None:
         return replace(known, together=False)
     return replace(known, repeated=figures.repeated, together=True)
@@ -250,6 +263,50 @@ def _numbered_since(witnesses: Witnesses) -> int | None:
     figures, proof = _figures(witnesses), _proof(witnesses)
     before = proof.table.numbered if proof is not None and proof.table is not None else None
     return None if figures is None or figures.numbered is None or before is None else figures.numbered - before
+
+
+def _summed(witnesses: Witnesses) -> tuple[bool, TableFingerprint | None]:
+    """Whether the fingerprint of the table shows other rows than it should have; and the one to go on from.
+
+    It is compared where the number of rows is what it should be: else what is too much, or lacks, changes it as well.
+    """
+    log, count, ledger = witnesses.of_sink(witnesses.sink_logs), _count(witnesses), witnesses.of_sink(witnesses.ledgers)
+    if log is None or count is None or count.fingerprint is None or ledger is None:
+        return False, None
+    known = ledger.derived.get(_SUMMED)
+    if known is None or known[0] is not count:
+        known = ledger.derived[_SUMMED] = (count, _sums(witnesses, ledger, count, count.fingerprint, log.location))
+    summed: tuple[bool, TableFingerprint | None] = known[1]
+    return summed
+
+
+def _sums(
+    witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, found: int, location: str
+) -> tuple[bool, TableFingerprint]:
+    proof, figures = _proof(witnesses), _figures(witnesses)
+    judged = proof.table if proof is not None else None
+    anew = TableFingerprint(location=location, newest=count.newest, value=found)
+    before, more = TableFingerprint(location=location, newest=0, value=0), figures.numbered if figures else None
+    if judged is not None or not ledger.complete:  # else the table has no rows but those of its writes
+        if judged is None or judged.fingerprint is None or judged.fingerprint.location != location:
+            return False, anew
+        before, more = judged.fingerprint, _numbered_since(witnesses)
+    if more != 0 or count.new is None:
+        return False, anew
+    entries = {(h.epoch, h.batch_id): h for h in reversed(ledger.heads) if h.status != "already_committed"}
+    value, pending = before.value, list[tuple[int, int]]()
+    for write in (*before.pending, *count.new):
+        entry = entries.get(write)
+        if entry is None and write not in before.pending:  # an audit reads the ledger before the database
+            pending.append(write)
+            continue
+        given = entry.given if entry is not None else None
+        if entry is None or given is None or given.fingerprint is None or given.rows != entry.rows_written:
+            return False, anew
+        value = (value + given.fingerprint) % PRIME
+    if pending:
+        return False, replace(anew, value=value, pending=tuple(pending))
+    return value != found, anew
 
 
 def _is_apart(witnesses: Witnesses) -> bool:

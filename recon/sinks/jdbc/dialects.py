@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from recon.model.fingerprint import PRIME
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.jdbc.database import Kind
 
@@ -195,6 +196,26 @@ class Dialect(ABC):
         )
         return f"SELECT COALESCE(SUM(n - 1), 0) FROM ({several}) AS recon_several"
 
+    def sum_offsets(self, target: TableName, source: Sequence[str], topics: Collection[str], batch: str) -> str:
+        """Sums the offsets of rows of some topics that have a `_batch_id`, these squared, and cubed, modulo a prime.
+
+        By the place of the topic among the names in order, and by partition. See `recon.model.fingerprint`.
+        """
+        number, partition, offset = self._place(source, topics)
+        known = f"{self._of_topics(source, topics)} AND {self.quote(batch)} IS NOT NULL"
+        one = self._bigint(self._modulo(self._bigint(offset)))  # some give a remainder the type of the divisor
+        of_rows = f"SELECT {number} AS topic, {partition} AS part, {one} AS o FROM {self.table(target)} WHERE {known}"
+        square = self._bigint(self._modulo("o * o"))
+        squares = f"SELECT topic, part, o, {square} AS oo FROM ({of_rows}) AS recon_rows"
+        sums = f"SUM(o), SUM(oo), SUM({self._modulo('o * oo')})"
+        return f"SELECT topic, part, {sums} FROM ({squares}) AS recon_squares GROUP BY topic, part"
+
+    def _bigint(self, column: str) -> str:
+        return f"CAST({column} AS BIGINT)"
+
+    def _modulo(self, number: str) -> str:
+        return f"MOD({number}, {PRIME})"
+
     def _place(self, source: Sequence[str], topics: Collection[str]) -> tuple[str, str, str]:
         """A number for the topic, which is compared faster than its name, the partition and the offset."""
         topic, partition, offset = source
@@ -322,6 +343,10 @@ class MySQL(Dialect):
         return f"CAST({self.quote(topic)} AS CHAR(249) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
 
     @override
+    def _bigint(self, column: str) -> str:
+        return f"CAST({column} AS SIGNED)"
+
+    @override
     def count_repeated(self, target: TableName, source: Sequence[str], topics: Collection[str]) -> str:
         """GROUP BY takes ten times as long in MariaDB, whose groups go through a table on disk."""
         distinct = f"COUNT(DISTINCT {', '.join(self._place(source, topics))})"
@@ -350,6 +375,10 @@ class SQLServer(Dialect):
     @override
     def exact(self, topic: str) -> str:
         return f"CAST({self.quote(topic)} AS NVARCHAR(249)) COLLATE Latin1_General_BIN2"
+
+    @override
+    def _modulo(self, number: str) -> str:
+        return f"({number}) % {PRIME}"
 
     @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:

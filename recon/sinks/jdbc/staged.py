@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
 log = logging.getLogger("recon")
+_MANY_WRITES = 100_000  # of which an audit does not look for the fingerprints
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ class StagedWriter(JdbcWriter):
         return self._reading_ledger(read)
 
     @override
-    def _with_record(self, count: TableCount, connection: Connection, since: datetime | None) -> TableCount:
+    def _with_record(self, count: TableCount, connection: Connection, since: datetime | None, known: int) -> TableCount:
         import sqlalchemy
 
         if not self._sees_ledger(connection):
@@ -200,8 +201,11 @@ class StagedWriter(JdbcWriter):
         apart = written.keys() - {me}
         others = jdbc_ledger.of_others(connection, schema, target, *me, since) if apart else ()
         keys = unique_keys(sqlalchemy.inspect(connection), self.target) if apart else ()
+        new = jdbc_ledger.writes_behind(connection, schema, target, *me, known, _MANY_WRITES + 1)
         return replace(
             count,
+            newest=jdbc_ledger.newest_number(connection, schema, *me),
+            new=tuple(new) if len(new) <= _MANY_WRITES else None,
             written={writer: brought - removed for writer, (brought, removed) in written.items()},
             removed=written.get(me, (0, 0))[1],
             has_unique_key=any(keys),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 import warnings
@@ -10,13 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.limits import STATEMENT_S
 from recon.model import ReconStamp, TableCount, Unavailable
+from recon.model.fingerprint import PRIME, of_sums
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Project, Sink
@@ -29,12 +31,18 @@ from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.engine import Connection, CursorResult, Engine
 
 T = TypeVar("T")
 # An audit gives the whole count up after this and a little more: what was counted until then is known all the same.
 _COUNTED_WITHIN_S = STATEMENT_S - 10
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # what Kafka allows as a name
+
+log = logging.getLogger("recon")
+
+
+def _of_kafka(topics: Collection[str]) -> list[str]:
+    return sorted(topic for topic in topics if _TOPIC.fullmatch(topic))
 
 
 class Tries:
@@ -165,22 +173,26 @@ class JdbcWriter(BatchSink):
     # -- count its rows ----------------------------------------------------------------------------
 
     @override
-    def count(self, topics: Collection[str], since: datetime | None = None) -> TableCount | None:
+    def count(self, topics: Collection[str], since: datetime | None = None, known: int = 0) -> TableCount | None:
         """Counted in one snapshot with the record, where the database has them; None where rows are merged by keys."""
         from sqlalchemy.exc import SQLAlchemyError
 
         if self.sink.rewrites or not self.dialect.reads_snapshots:
             return None
         try:
-            return self._retried(lambda: self._count(frozenset(topics), since))
+            return self._retried(lambda: self._count(frozenset(topics), since, known))
         except SQLAlchemyError as error:
             raise EvidenceError(
                 f"the rows of the {self.where} cannot be counted: {reason(error, self.database)}; check the connection "
                 "and the user's right to read the table"
             ) from error
 
-    def _count(self, topics: frozenset[str], since: datetime | None) -> TableCount:
+    def _count(self, topics: frozenset[str], since: datetime | None, known: int) -> TableCount:
         began = time.monotonic()
+
+        def left() -> int:
+            return max(int(_COUNTED_WITHIN_S - (time.monotonic() - began)), 1)
+
         with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
             source, batch = self._own_columns(connection)
             counted = connection.exec_driver_sql(self.dialect.count_rows(self.target, source, batch)).all()
@@ -190,12 +202,13 @@ class JdbcWriter(BatchSink):
                 topics=topics,
                 repeated=0,
             )
-            count = self._with_record(count, connection, since)
+            count = self._with_record(count, connection, since, known)
+            if count.written is not None and source and batch is not None:
+                count = replace(count, fingerprint=self._fingerprint(connection, source, topics, batch, left()))
             # Last: where it fails, the database takes no further statement of the transaction.
-            left = int(_COUNTED_WITHIN_S - (time.monotonic() - began))
-            repeated = self._repeated(connection, source, topics, max(left, 1))
+            repeated = self._repeated(connection, source, topics, left())
             if since is not None and isinstance(repeated, int) and repeated:
-                count = self._with_record(count, connection, None)
+                count = self._with_record(count, connection, None, known)
             return replace(count, repeated=repeated)
 
     def _is_gone(self) -> bool:
@@ -236,23 +249,47 @@ class JdbcWriter(BatchSink):
             return Unavailable("sink_logs", "recon.yml says count_offsets: false", skipped=True)
         if not source:
             return Unavailable("sink_logs", f"it has no columns {', '.join(SOURCE_COLUMNS)}")
-        of_kafka = [topic for topic in topics if _TOPIC.fullmatch(topic)]
+        of_kafka = _of_kafka(topics)
         if not of_kafka:
             return Unavailable("sink_logs", "it has no rows of a topic of Kafka's")
-        mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
         query = self.dialect.count_repeated(self.target, source, of_kafka)
-        *before, last = self.dialect.limited(query, seconds, mariadb=mariadb)
         try:
-            for statement in before:
-                connection.exec_driver_sql(statement)
-            return int(connection.exec_driver_sql(last).scalar_one())
+            return int(self._limited(connection, query, seconds).scalar_one())
         except SQLAlchemyError as error:
             if cause_of(error, self.database.kind) == "connection":
                 raise
             why = f"its rows were not compared by their source offsets within {seconds} s"
             return Unavailable("sink_logs", f"{why}: {reason(error, self.database)}")
 
-    def _with_record(self, count: TableCount, connection: Connection, since: datetime | None) -> TableCount:
+    def _fingerprint(
+        self, connection: Connection, source: Sequence[str], topics: Collection[str], batch: str, seconds: int
+    ) -> int | None:
+        """That of the source offsets; None where the database does not compute it within so many seconds."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        names = _of_kafka(topics)
+        if not names:
+            return None
+        query = self.dialect.sum_offsets(self.target, source, names, batch)
+        try:
+            with connection.begin_nested():  # where it fails, the transaction goes on
+                sums = [tuple(map(int, row)) for row in self._limited(connection, query, seconds)]
+        except SQLAlchemyError as error:
+            if cause_of(error, self.database.kind) == "connection":
+                raise
+            log.info("%s: no fingerprint of its source offsets: %s", self.where, reason(error, self.database))
+            return None
+        return sum(of_sums(names[number], *of_place) for number, *of_place in sums) % PRIME
+
+    def _limited(self, connection: Connection, query: str, seconds: int) -> CursorResult[Any]:
+        """The result of a query, which the database gives up after so many seconds."""
+        mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
+        *before, last = self.dialect.limited(query, seconds, mariadb=mariadb)
+        for statement in before:
+            connection.exec_driver_sql(statement)
+        return connection.exec_driver_sql(last)
+
+    def _with_record(self, count: TableCount, connection: Connection, since: datetime | None, known: int) -> TableCount:
         """Adds what the table's record accounts for, where there is one."""
         return count
 

@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 from sqlglot import exp
 
 from recon.evidence.jdbc_ledger import ledger_table
+from recon.model.fingerprint import of_offsets, of_sums
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.sinks.jdbc.database import Kind
 from recon.sinks.jdbc.dialects import TableName, Upsert, column_type, dialect_of
@@ -60,6 +61,7 @@ def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
         dialect.count_rows(what.target, [], None),
         dialect.count_rows(what.target, SOURCE_COLUMNS, "_batch_id"),
         dialect.count_repeated(what.target, SOURCE_COLUMNS, TOPICS),
+        dialect.sum_offsets(what.target, SOURCE_COLUMNS, TOPICS, "_batch_id"),
         dialect.limited(dialect.count_repeated(what.target, SOURCE_COLUMNS, TOPICS), 7)[-1],
         *([dialect.delete_doubled(what.target)] if kind != "mssql" else []),
     ):
@@ -128,6 +130,17 @@ def test_rows_and_repeated_offsets_are_counted_by_topic() -> None:
     for topics, repeated in ((["t"], 2), (["u", "t"], 3), (["T"], 0), (["u"], 1), (["v"], 0)):
         query = dialect.count_repeated(orders, SOURCE_COLUMNS, topics)
         assert database.execute(query).fetchone() == (repeated,)
+    # The fingerprint of rows with a _batch_id, also where an offset's cube has more than 64 bits.
+    database.create_function("MOD", 2, lambda number, by: number % by, deterministic=True)
+    database.execute("INSERT INTO orders VALUES ('t', 1, 4000000000000000000, 8)")
+    sums = database.execute(dialect.sum_offsets(orders, SOURCE_COLUMNS, ["u", "t"], "_batch_id")).fetchall()
+    found = {("tu"[number], partition): of_sums("tu"[number], partition, *of) for number, partition, *of in sums}
+    assert found == {
+        ("t", 0): of_offsets("t", 0, [1, 1, 1, 2]),
+        ("t", 1): of_offsets("t", 1, [1, 4 * 10**18]),
+        ("u", 0): of_offsets("u", 0, [2, 2]),
+    }
+    database.execute("DELETE FROM orders WHERE _batch_id = 8")
     assert counted(dialect.count_rows(orders, [], "_batch_id")) == {None: (15, 14)}
     assert counted(dialect.count_rows(orders, [], None)) == {None: (15, 0)}
 

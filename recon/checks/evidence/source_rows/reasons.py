@@ -13,7 +13,7 @@ from recon.checks.evidence.rows_of_others import read_of_others, releases
 from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import counts_decide, rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
-from recon.checks.evidence.table_counts import doubled_by_others, rows_removed
+from recon.checks.evidence.table_counts import doubled_by_others, rows_removed, rows_replaced
 from recon.checks.evidence.table_history import (
     alive,
     changes_rows,
@@ -120,6 +120,8 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     removed = rows_removed(witnesses)
     if removed:
         yield f"the sink has {plural(removed, 'row')} fewer than were written"
+    if replaced := rows_replaced(witnesses):
+        yield f"the sink has {replaced}"
     lost = lost_of(witnesses.of_sink(witnesses.sink_logs), ledger)
     if lost:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"

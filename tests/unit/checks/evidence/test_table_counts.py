@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -32,8 +33,8 @@ from recon.model import (
     Witnesses,
     offsets_text,
 )
-from recon.model.fingerprint import of_ranges
-from recon.model.proof import OpenFinding, Proofs, TableJudged
+from recon.model.fingerprint import of_offsets, of_ranges
+from recon.model.proof import OpenFinding, Proofs, TableFingerprint, TableJudged
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, ledger, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, group, rows, sink_proof, witnesses
@@ -558,3 +559,103 @@ def test_faults_among_lawful_writes(seed: int) -> None:
         if world.doubled and world.random.random() < 0.5:
             world.random.choice([World.remove_doubled, World.repair])(world)
             assert world.audit() == set()
+
+
+# -- fingerprints ------------------------------------------------------------------------------------------------------
+
+
+def wrote(batch_id: int, offsets: Sequence[int], **head: Any) -> Entry:
+    """A micro-batch that gave the sink rows of some of its ten offsets."""
+    given = {"rows_given": len(offsets), "rows_written": len(offsets), "rows_filtered": None}
+    return entry(batch_id, **{**given, "fingerprint_given": of_offsets(TOPIC, 0, offsets), **head})
+
+
+def fingerprinted(held: Sequence[int], entries: Sequence[Entry], known: int = 0, **fields: Any) -> TableCount:
+    """What the database says of a table with rows of these offsets, all with a `_batch_id`, behind write `known`."""
+    brought = sum(one.head["rows_written"] for one in entries)
+    return count(
+        **{
+            "rows": {TOPIC: len(held)},
+            "numbered": {TOPIC: len(held)},
+            "repeated": len(held) - len(set(held)),
+            "written": {ME: brought},
+            "fingerprint": of_offsets(TOPIC, 0, held),
+            "newest": len(entries),
+            "new": tuple((0, one.batch_id) for one in entries[known:]),
+            **fields,
+        }
+    )
+
+
+def test_another_row_takes_the_place_of_one() -> None:
+    entries = [wrote(i, range(10 * i, 10 * i + 10)) for i in range(3)]
+    whole, of_all = list(range(30)), ledger(*entries)
+
+    def told(
+        held: Sequence[int], before: TableJudged | None = None, slice_: LedgerSlice = of_all, **fields: Any
+    ) -> str:
+        known = before.fingerprint.newest if before is not None and before.fingerprint is not None else 0
+        table = fingerprinted(held, entries, known, **fields)
+        of_sink = seen(table, before, slice_=slice_, other_rows=None if before is None else 0, rows=UNREAD)
+        found = SinkCommits().judge(of_sink).findings
+        replaced = [one.message for one in found if "of other source offsets" in one.message]
+        assert all(map(same_message, replaced)) and bool(replaced) == bool(table_counts.rows_replaced(of_sink))
+        assert not replaced or SourceRows().wants_rows(of_sink)
+        return " ".join(replaced)
+
+    swapped = [*whole[:3], *whole[4:], 99]
+    assert not told(whole) and told(swapped)
+    assert not told(whole[1:]) and not told([*whole, 99]), "their number tells of these"
+    before = table_counts.table_judged(seen(fingerprinted(whole[:20], entries[:2]), slice_=ledger(*entries[:2])))
+    assert before is not None and before.fingerprint == TableFingerprint(
+        location="orders", newest=2, value=of_offsets(TOPIC, 0, range(20))
+    )
+    later = ledger(*entries[2:], anchors=0, complete=False)
+    assert not told(whole, before, later) and told(swapped, before, later)
+    # What nobody knows is not compared: a restored entry, one with other rows, another table, an older version's state.
+    for unknown in (wrote(2, range(20, 30), fingerprint_given=None), wrote(2, range(20, 30), rows_given=9)):
+        assert not told(swapped, before, ledger(unknown, anchors=0, complete=False))
+    moved = replace(before, fingerprint=replace(before.fingerprint, location="elsewhere"))
+    for state in (moved, replace(before, fingerprint=None), replace(before, numbered=None)):
+        assert not told(swapped, state, later)
+    for fields in ({"new": None}, {"fingerprint": None}, {"others": (commit(ENTRIES[0], OTHER),)}):
+        assert not told(swapped, before, later, **fields)
+
+
+def test_histories_of_a_table_by_its_fingerprint() -> None:
+    """As many rows and others are always told, and nothing else is; an audit may read the ledger before a write."""
+    rng, kinds = random.Random(11), Counter[str]()
+    for _ in range(400):
+        held, entries, seen_up_to, proved = list[int](), list[Entry](), 0, 0
+        state: TableJudged | None = None
+        since = list[int]()
+        for _ in range(rng.randint(2, 5)):
+            for _ in range(rng.randint(0, 2)):
+                place = len(entries)
+                made = sorted(rng.sample(range(10 * place, 10 * place + 10), rng.choice((10, 10, 7))))
+                entries.append(wrote(place, made))
+                held, since = held + made, since + made
+            for _ in range(rng.choice((0, 0, 1, 1, 2))):
+                if held and rng.random() < 0.6:
+                    held.remove(rng.choice(held))
+                else:
+                    held.append(rng.choice((rng.randrange(60), 1000)))
+            late = len(entries) > seen_up_to and rng.random() < 0.3
+            visible = entries[: len(entries) - late]
+            if not visible:
+                continue
+            known = state.fingerprint.newest if state is not None and state.fingerprint is not None else 0
+            chosen = visible if proved == 0 else visible[proved:]
+            slice_ = ledger(*(chosen or visible[-1:]), anchors=0 if chosen else 1, complete=proved == 0)
+            of_sink = seen(fingerprinted(held, entries, known), state, slice_=slice_, rows=UNREAD)
+            told = bool(table_counts.rows_replaced(of_sink))
+            as_many = len(held) == len(since)
+            expected = as_many and not late and Counter(held) != Counter(since)
+            pending = state.fingerprint.pending if state is not None and state.fingerprint is not None else ()
+            kinds["late" if late else "behind a late one" if pending else "replaced" if expected else "not"] += 1
+            assert told == expected, (held, since, state)
+            state, proved = table_counts.table_judged(of_sink), len(visible)
+            if not (late and as_many):
+                since = list(held)
+            seen_up_to = len(entries)
+    assert min(kinds.values()) > 20, kinds
