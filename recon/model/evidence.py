@@ -741,6 +741,11 @@ class Witnesses:
     of_others: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
 
     @property
+    def is_unrouted(self) -> bool:
+        """Whether the pipeline has routes, and none leads to the judged sink any more: the query does not write it."""
+        return bool(self.routed) and self.sink not in self.routed
+
+    @property
     def may_write_nothing(self) -> bool:
         """Whether a micro-batch with records may leave no commit: a function need not write what it filtered whole."""
         return self.own_function and self.declared.filters is not False

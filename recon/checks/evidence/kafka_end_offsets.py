@@ -69,6 +69,9 @@ class KafkaEndOffsets(EvidenceCheck):
         if ledger is None:
             return no_entries(witnesses)
         findings = Findings.of(witnesses)
+        if witnesses.is_unrouted:
+            message = f"no route leads to sink {witnesses.sink} any more, so that nothing waits in Kafka for it"
+            return findings.verdict(message, partitions=[], log_ends=[], lag=0)
         topics: dict[str, dict[Key, TopicIncarnation]] = {name: {} for name in kafka.topics}
         for key, incarnations in coverage(ledger).incarnations.items():
             topics.setdefault(key.topic, {})[key] = incarnations[-1]

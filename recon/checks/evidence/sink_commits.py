@@ -63,7 +63,8 @@ class SinkCommits(EvidenceCheck):
         MUTATED: a database table that was written to is not there. One that is appended to has fewer rows than its
             record accounts for, or fewer with a `_batch_id`, less those that were missing at the last audit: somebody
             removed them. Or it has as many, of other source offsets than were written, by their fingerprint; or more of
-            them share a source offset than did at the last audit, though no write of recon's doubled any. Or the record has fewer writes than it had then, or other numbers of rows.
+            them share a source offset than did at the last audit, though no write of recon's doubled any. Or the
+            record has fewer writes than it had then, or other numbers of rows.
             Or a file that a manifest names is gone, or has another size. Or the topic that a Kafka sink writes ends
             before records that its markers account for: it was deleted and created again, or its log was cut off.
         UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).

@@ -167,7 +167,7 @@ class _Evaluation:
                 "offsets were deleted, and the query's next start begins a new epoch",
             )
             return self.findings.verdict("")
-        recorded = 0
+        recorded = unrouted = 0
         older: list[CheckpointBatch] = []
         new: list[tuple[CheckpointBatch, DeltaCommit | None]] = []
         for batch in batches:
@@ -184,6 +184,8 @@ class _Evaluation:
                 new.append((batch, commit))
             elif self._is_older(batch):
                 older.append(batch)
+            elif commit is None and self._is_unrouted(batch):
+                unrouted += 1
             elif commit is None and not self._too_late(batch, batch.planned_at):
                 new.append((batch, None))
         older = self._judge_first_entry(older, new)
@@ -207,6 +209,8 @@ class _Evaluation:
         if older:
             ids = f"{older[0].batch_id} to {older[-1].batch_id}" if len(older) > 1 else str(older[0].batch_id)
             message += f"; batch_id {ids} were planned before the entries looked at and were not judged"
+        if unrouted:
+            message += f"; no route leads to the sink any more, since {plural(unrouted, 'micro-batch')}"
         return self.findings.verdict(
             message, query_id=self.checkpoint.query_id, batches=len(batches), recorded=recorded, not_judged=len(older)
         )
@@ -258,6 +262,13 @@ class _Evaluation:
     def _is_older(self, batch: CheckpointBatch) -> bool:
         first = self.writes.first_judged
         return first is not None and batch.batch_id < first
+
+    def _is_unrouted(self, batch: CheckpointBatch) -> bool:
+        """Whether the micro-batch lies behind all that the sink has of the query, and no route leads to the sink."""
+        if not self.witnesses.is_unrouted:
+            return False
+        mine = (head for head in self.writes.heads if head.query_id == self.checkpoint.query_id and head.is_micro_batch)
+        return batch.batch_id > max((head.batch_id for head in mine), default=-1)
 
     def _judge_first_entry(
         self, older: list[CheckpointBatch], new: list[tuple[CheckpointBatch, DeltaCommit | None]]
