@@ -77,16 +77,14 @@ class Findings:
         All are counted; at most `LIMIT` are returned, the worst first.
         """
         worst_first = sorted(self.items, key=lambda f: f.level.rank)
-        verdict = Verdict.of_findings(worst_first, message="", **evidence)
         deviating = [f for f in worst_first if f.level is not Level.INFO]
         if deviating:
             more = len(deviating) - 1
             message = deviating[0].message + (f" (and {more} more)" if more else "")
-        return replace(verdict, message=message, findings=tuple(self._capped(worst_first)))
+        verdict = Verdict.of_findings(worst_first, message=message, **evidence)
+        return replace(verdict, findings=tuple(self._capped(worst_first))) if len(self.items) > LIMIT else verdict
 
     def _capped(self, findings: Sequence[Finding]) -> Sequence[Finding]:
-        if len(findings) <= LIMIT:
-            return findings
         kept, left = findings[: LIMIT - 1], findings[LIMIT - 1 :]
         counts = Counter(str(f.code) for f in left)
         by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())

@@ -23,7 +23,8 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     An open finding that this audit does not answer is reported again. One that somebody accepted explains, and does
     not fail. Ranges that were read after all, and rows that are there again, are REPAIRED.
     """
-    verdict = replace(verdict, findings=tuple(identified(finding, witnesses) for finding in verdict.findings))
+    if verdict.findings:
+        verdict = replace(verdict, findings=tuple(identified(finding, witnesses) for finding in verdict.findings))
     open_ = _open(check, witnesses)
     seen_by = {sink: replace(witnesses, sink=sink) for sink, _ in open_}
     known = [(one, seen_by[sink]) for sink, one in open_]

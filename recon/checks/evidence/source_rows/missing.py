@@ -51,7 +51,11 @@ class Missing:
 
 
 def missing_from(sink: SinkRows) -> Missing:
-    """Offsets without a row, cut up by the entries that read them."""
+    """Offsets without a row, cut up by the entries that read them; found once for `questions` and `judge`."""
+    return sink.counts.once("missing", sink.rows, lambda: _missing_from(sink))
+
+
+def _missing_from(sink: SinkRows) -> Missing:
     pieces: list[Piece] = []
     explained: Explained = {}
     released: dict[int, list[Piece]] = {}

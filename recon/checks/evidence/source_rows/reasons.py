@@ -26,7 +26,17 @@ from recon.checks.evidence.table_history import (
     restores,
 )
 from recon.checks.evidence.table_rows import compared
-from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model import (
+    Code,
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    LiveFiles,
+    RowsWitness,
+    Unavailable,
+    Verdict,
+    Witnesses,
+)
 from recon.model.positions import is_kafka
 from recon.text import plural, some
 
@@ -125,8 +135,12 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     lost = lost_of(witnesses.of_sink(witnesses.sink_logs), ledger)
     if lost:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
-    if log is None:
-        return
+    if log is not None:
+        yield from counts.once("changed", witnesses.delta, lambda: list(_changed_by_commits(log, ledger, witnesses)))
+
+
+def _changed_by_commits(log: DeltaWitness, ledger: LedgerSlice, witnesses: Witnesses) -> Iterator[str]:
+    """The same of a Delta table, whose log says it."""
     first = first_version(log, ledger)
     # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
     removes = changes_rows if rewrites(witnesses) else removes_rows

@@ -30,14 +30,17 @@ class SinkRows:
     rows: RowsWitness
     findings: Findings
 
-    @cached_property
+    @property
     def groups(self) -> Mapping[TopicPartition, Sequence[RowGroup]]:
         """The groups of rows by topic partition."""
-        return by_partition(self.rows.groups)
+        return self.counts.once("groups", self.rows, lambda: by_partition(self.rows.groups))
 
-    @cached_property
+    @property
     def present(self) -> Mapping[TopicPartition, Spans]:
         """The offsets that any row carries."""
+        return self.counts.once("present", self.rows, self._present)
+
+    def _present(self) -> Mapping[TopicPartition, Spans]:
         return {
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
