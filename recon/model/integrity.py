@@ -93,7 +93,7 @@ def _links(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
                 Code.TAMPERED,
                 f"the ledger entry of {named(head)} does not follow the entry of {named(heads[i - 1])} that stands "
                 "before it: an entry between them was removed, or one of the two was changed; `recon ledger rebuild` "
-                "restores what the Delta log still holds",
+                "restores what the sink's own record still holds",
                 head,
             )
         else:
@@ -112,7 +112,7 @@ def _misnumbered(head: EntryHead, before: EntryHead | None) -> dict[str, Any]:
         Code.TAMPERED,
         f"the ledger entry of {named(head)} has number {head.sequence} in the chain and {after}: entries were removed "
         "from the chain's end before it was written, or the chain was rewritten; `recon ledger rebuild` restores what "
-        "the Delta log still holds",
+        "the sink's own record still holds",
         head,
     )
 
@@ -163,6 +163,6 @@ def _restored(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
     if heads:
         yield _finding(
             Code.REBUILT,
-            f"{plural(len(heads), 'entry')} restored from the Delta log: {some(named(head) for head in heads)}",
+            f"{plural(len(heads), 'entry')} restored from the sink's own record: {some(named(head) for head in heads)}",
             heads[0] if len(heads) == 1 else None,
         )

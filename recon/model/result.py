@@ -59,7 +59,7 @@ class Code(StrEnum):
     UNWITNESSED = "UNWITNESSED", Level.WARN  # micro-batches before the ledger's first entry: no proof speaks of them
     STALE_CHECKPOINT = "STALE_CHECKPOINT", Level.WARN  # an older copy: it ends before the ledger does
     LEDGER_MISSING = "LEDGER_MISSING", Level.WARN
-    REBUILT = "REBUILT", Level.INFO  # an entry that was restored from the Delta log
+    REBUILT = "REBUILT", Level.INFO  # an entry that was restored from the sink's own record
     METRIC_UNRELIABLE = "METRIC_UNRELIABLE", Level.WARN
     ATTESTED_ONLY = "ATTESTED_ONLY", Level.WARN
     UNSTAMPED = "UNSTAMPED", Level.WARN  # a data-changing commit without a ledger entry and without recon's stamp

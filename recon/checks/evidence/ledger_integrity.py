@@ -33,7 +33,7 @@ class LedgerIntegrity(EvidenceCheck):
         INCONCLUSIVE: the results of earlier audits, or the entries of erasures, cannot be read; the entries could not
             be compared with a head that an earlier audit signed.
         ERASED: rows of a person that somebody removed with `recon forget`, with who, when and why.
-        REBUILT: entries that were restored from the Delta log after a crash.
+        REBUILT: entries that were restored from the sink's own record after a crash.
     """
 
     test: ClassVar[str] = "ledger_integrity"

@@ -130,7 +130,9 @@ def test_the_next_audit_learns_how_far_the_operations_were_judged() -> None:
 def test_rebuilt_entries_are_named() -> None:
     verdict = judged(ledger(Entry(0), Entry(1, status="rebuilt"), Entry(2, status="rebuilt")))
     assert codes(verdict) == [Code.REBUILT]
-    assert verdict.findings[0].message.startswith("2 entries restored from the Delta log: micro-batch 1 (epoch 0)")
+    assert verdict.findings[0].message.startswith(
+        "2 entries restored from the sink's own record: micro-batch 1 (epoch 0)"
+    )
 
 
 def test_a_quiet_period_and_an_empty_ledger() -> None:
