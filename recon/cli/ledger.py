@@ -48,7 +48,7 @@ def _existing(session: Session) -> Ledger:
     if not ledger.exists():
         raise LedgerError(
             f"there is no ledger at {ledger.location}; the first micro-batch through recon's hook creates it, "
-            "or 'recon ledger rebuild' from the Delta logs"
+            "or 'recon ledger rebuild' from the sinks' own records"
         )
     return ledger
 

@@ -1,24 +1,28 @@
-"""Holds the files of a file sink against its manifests: names and sizes, from a listing; no file is opened."""
+"""Holds the files of a file sink against its manifests: names and sizes, from a listing; no data file is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 
+from recon.errors import EvidenceError
 from recon.evidence import manifests
-from recon.model import LostWrite, SinkChanges
+from recon.model import LostWrite, ReconStamp, SinkChanges
 from recon.model.wire.columns import EPOCH
 from recon.model.wire.manifests import DataFile, Manifest, attempt_of, is_data
 from recon.storage import Storage
-from recon.text import some
+from recon.text import first_line, some
 
 _THREADS = 16
 
 
 def changes(target: Storage, kind: str, since: datetime | None = None) -> SinkChanges:
     """Files of the sink that are gone or have another size than was written, and files that no manifest names.
+
+    A layout that is gone or was edited counts as lost of all manifests that name it: without it nobody reads their
+    files.
 
     The files of a folder without a manifest are an attempt that is under way, or that failed: they are left out.
 
@@ -37,7 +41,21 @@ def changes(target: Storage, kind: str, since: datetime | None = None) -> SinkCh
     doubtful = [manifest for manifest in written if _lacks(manifest, files)]
     # A replay that finds a file of its micro-batch gone writes another attempt and removes this one.
     lost = [LostWrite(stamp=again.stamp, lacks=some(lacks)) for again, lacks in _looked_again(target, doubtful)]
+    lost += _without_layout(target, written, {one.stamp for one in lost})
     return SinkChanges(lost=tuple(lost), foreign=tuple(_foreign(files, written, kind)))
+
+
+def _without_layout(target: Storage, written: Sequence[Manifest], told: Collection[ReconStamp]) -> Iterator[LostWrite]:
+    """Of micro-batches with files, those whose layout cannot be read."""
+    unreadable: dict[str, str] = {}
+    for name in {manifest.layout for manifest in written}:
+        try:
+            manifests.layout(target, name)
+        except EvidenceError as error:
+            unreadable[name] = first_line(error)
+    for manifest in written:
+        if manifest.layout in unreadable and manifest.files and manifest.stamp not in told:
+            yield LostWrite(stamp=manifest.stamp, lacks=unreadable[manifest.layout])
 
 
 def _in_folders(target: Storage, written: Sequence[Manifest]) -> dict[str, int]:

@@ -23,6 +23,7 @@ from recon.model.wire.manifests import (
     layout_path,
     manifest_path,
     merged_path,
+    name_of_layout,
     parse_layout,
     parse_manifest,
     write_path,
@@ -174,15 +175,22 @@ def layout(target: Storage, name: str) -> Layout:
     """How the files of manifests with this layout are to be read.
 
     Raises:
-        EvidenceError: the layout's file is missing or torn.
+        EvidenceError: the layout's file is missing or torn, or was edited.
     """
     try:
-        return parse_layout(target.read(layout_path(name)))
+        content = target.read(layout_path(name))
+        found = parse_layout(content)
     except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
         raise EvidenceError(
             f"{target.uri}/{layout_path(name)}, with the format and schema of the sink's files, is missing or torn "
             f"({type(error).__name__}); restore the file from a backup, or read the files yourself"
         ) from error
+    if name != name_of_layout(content):
+        raise EvidenceError(
+            f"{target.uri}/{layout_path(name)}, with the format and schema of the sink's files, was edited, as its "
+            "name tells; restore the file from a backup, or read the files yourself"
+        )
+    return found
 
 
 def layout_names(target: Storage) -> list[str]:

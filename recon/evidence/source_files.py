@@ -277,7 +277,7 @@ def _lines(state: Storage, name: str, raw: bytes) -> Iterable[tuple[int, str, in
         try:
             document = loads(line)
             path = document["path"]
-            if not isinstance(path, str) or not path:
+            if not isinstance(path, str) or not path or "\0" in _place(path):  # no file has such a name
                 raise ValueError("path")
             yield whole(document["batchId"], 0), path, whole(document["timestamp"], 0)
         except (ValueError, KeyError, TypeError):

@@ -65,8 +65,9 @@ class SinkCommits(EvidenceCheck):
             removed them. Or it has as many, of other source offsets than were written, by their fingerprint; or more of
             them share a source offset than did at the last audit, though no write of recon's doubled any. Or the
             record has fewer writes than it had then, or other numbers of rows.
-            Or a file that a manifest names is gone, or has another size. Or the topic that a Kafka sink writes ends
-            before records that its markers account for: it was deleted and created again, or its log was cut off.
+            Or a file that a manifest names is gone, or has another size, or its layout was edited. Or the topic that a
+            Kafka sink writes ends before records that its markers account for: it was deleted and created again, or its
+            log was cut off.
         UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).
         ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or what happened to its
             rows could not be looked at (warns).

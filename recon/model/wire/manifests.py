@@ -12,6 +12,7 @@ Readers of data skip the folder by its name: it begins with `_` and holds no `=`
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -211,6 +212,11 @@ def _count(value: object) -> int:
 def dump_layout(layout: Layout) -> bytes:
     """A layout as JSON with sorted keys, so that equal layouts have equal bytes."""
     return json.dumps(vars(layout), separators=(",", ":"), sort_keys=True).encode()
+
+
+def name_of_layout(content: bytes) -> str:
+    """The name of the file that holds a layout: it says what is in it."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def parse_layout(content: bytes) -> Layout:

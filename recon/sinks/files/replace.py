@@ -12,7 +12,6 @@ two drivers that have read the same entries one makes it, and the other's files 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import logging
 import re
@@ -44,6 +43,7 @@ from recon.model.wire.manifests import (
     layout_path,
     manifest_path,
     merged_path,
+    name_of_layout,
     write_path,
 )
 from recon.model.wire.stamp import offsets_text
@@ -313,7 +313,7 @@ class FileReplace(PathSink):
             options={name: value for name, value in self._options.items() if name.lower() in _SHARED_OPTIONS},
         )
         content = dump_layout(layout)
-        name = hashlib.sha256(content).hexdigest()[:16]
+        name = name_of_layout(content)
         if name not in self._layouts:
             self._put(layout_path(name), content)
             self._layouts.add(name)

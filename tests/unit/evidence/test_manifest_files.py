@@ -12,10 +12,22 @@ from recon.errors import EvidenceError
 from recon.evidence import manifest_files, manifests
 from recon.model import ReconStamp, SinkChanges, offsets_text
 from recon.model.offsets import OffsetSpan
-from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, folder_of, manifest_path
+from recon.model.wire.manifests import (
+    DataFile,
+    Layout,
+    Manifest,
+    dump_layout,
+    dump_manifest,
+    folder_of,
+    layout_path,
+    manifest_path,
+    name_of_layout,
+)
 from recon.storage import Storage
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
+LAYOUT = dump_layout(Layout(format="json", schema={"type": "struct", "fields": []}, partition_by=(), options={}))
+NAME = name_of_layout(LAYOUT)
 
 
 def put(
@@ -34,10 +46,11 @@ def put(
         attempt=attempt,
         at=at,
         rows=10,
-        layout="x",
+        layout=NAME,
         files=tuple(DataFile(path=name, size=len(content)) for name in names),
     )
     Storage(str(target)).write(manifest_path(0, batch_id), dump_manifest(manifest).encode())
+    Storage(str(target)).write(layout_path(NAME), LAYOUT)
     return target / folder
 
 
@@ -61,6 +74,25 @@ def test_files_that_are_gone_or_others_than_were_written(tmp_path: Path) -> None
         ["part-0.json", "land=eu/part-1.json"],
         ["land=eu/part-1.json"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is missing or torn (FileNotFoundError)"),
+        (LAYOUT[:20], "is missing or torn (JSONDecodeError)"),
+        (LAYOUT.replace(b'"json"', b'"csv"'), "was edited"),
+    ],
+)
+def test_a_layout_without_which_nobody_reads_the_files(tmp_path: Path, content: bytes | None, said: str) -> None:
+    for batch_id in (0, 1):
+        put(tmp_path, batch_id, "part-0.json")
+    (put(tmp_path, 2, "part-0.json") / "part-0.json").unlink()
+    file = tmp_path / layout_path(NAME)
+    file.unlink() if content is None else file.write_bytes(content)
+    lost = changes(tmp_path).lost
+    assert sorted(one.stamp.batch_id for one in lost) == [0, 1, 2]
+    assert [said in one.lacks for one in lost] == [False, True, True]  # of the one whose file is gone, that is said
 
 
 def test_files_that_no_manifest_names(tmp_path: Path) -> None:

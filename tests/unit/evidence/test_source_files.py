@@ -240,6 +240,13 @@ def test_a_log_that_cannot_be_understood(landing: FileStream, content: str) -> N
         landing.read()
 
 
+@pytest.mark.parametrize("path", ["file:///landing/a\0.json", "file:///landing/a%00.json", "file://[a.json"])
+def test_a_path_that_no_file_has(landing: FileStream, path: str) -> None:
+    landing.log("0", {"path": path, "timestamp": MADE, "batchId": 0})
+    with pytest.raises(EvidenceError, match="this is no file that was read"):
+        landing.read((0, 1))
+
+
 def test_an_entry_in_the_file_of_another(landing: FileStream) -> None:
     landing.logged(1, landing.put("a.json"), name="0")
     with raises(EvidenceError):

@@ -18,7 +18,15 @@ from recon.hook import ForeachBatch, foreach_batch, writer
 from recon.ledger import open_ledger
 from recon.model import REPAIRS, ReconStamp, SinkChanges, offsets_text
 from recon.model.offsets import OffsetSpan
-from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path, parse_manifest, write_path
+from recon.model.wire.manifests import (
+    DataFile,
+    Manifest,
+    dump_manifest,
+    layout_path,
+    manifest_path,
+    parse_manifest,
+    write_path,
+)
 from recon.project import FileSink, LedgerConfig, Pipeline, Project
 from recon.recovery.repair.in_files import FileStore
 from recon.recovery.repair.plan import PlannedRange
@@ -26,6 +34,7 @@ from recon.sinks.failpoints import BEFORE_WRITE
 from recon.sinks.files.replace import FileReplace, merge
 from recon.storage import Storage
 from tests.support.messages import raises
+from tests.unit.evidence.test_manifest_files import LAYOUT, NAME
 from tests.unit.hook.test_writer import Rows, plan_three
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -45,7 +54,7 @@ class Files(FileReplace):
         self.made(stamp, at=datetime.now(UTC))
 
     def made(self, stamp: ReconStamp, *, at: datetime = AT, attempt: str = "a1") -> Manifest:
-        made = Manifest(stamp=stamp, attempt=attempt, at=at, rows=None, layout="x", files=(), owner=self.owner)
+        made = Manifest(stamp=stamp, attempt=attempt, at=at, rows=None, layout=NAME, files=(), owner=self.owner)
         self._commit(made)
         return made
 
@@ -100,6 +109,7 @@ def test_a_file_of_a_repair_that_is_gone_is_found(tmp_path: Path) -> None:
     lost = manifest_files.changes(target, "parquet").lost
     assert [(one.stamp.epoch, one.stamp.batch_id) for one in lost] == [(REPAIRS, 3)]
     target.write(f"{made.folder}/part-0.parquet", b"012345678")
+    target.write(layout_path(NAME), LAYOUT)
     target.write(f"{made.folder.replace('a1', 'a2')}/part-0.parquet", b"of a repair that was killed")
     assert manifest_files.changes(target, "parquet") == SinkChanges()
     target.write(f"{made.folder}/part-1.parquet", b"")

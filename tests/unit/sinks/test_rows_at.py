@@ -24,6 +24,7 @@ from recon.model.wire.manifests import (
     dump_manifest,
     layout_path,
     manifest_path,
+    name_of_layout,
 )
 from recon.model.wire.markers import Owner
 from recon.project.sinks import JdbcAppendSink
@@ -47,8 +48,9 @@ def written(folder: Path, kind: str = "parquet") -> FileReplace:
         offsets_text=offsets_text([span]),
     )  # fmt: skip
     layout = Layout(format=kind, schema={}, partition_by=(), options={})
-    target.write(layout_path("x"), dump_layout(layout))
-    made = Manifest(stamp=stamp, attempt="a1", at=AT, rows=1, layout="x", files=(DataFile("a.parquet", 1, 1),))
+    name = name_of_layout(dump_layout(layout))
+    target.write(layout_path(name), dump_layout(layout))
+    made = Manifest(stamp=stamp, attempt="a1", at=AT, rows=1, layout=name, files=(DataFile("a.parquet", 1, 1),))
     target.write(manifest_path(0, 0), dump_manifest(made).encode())
     file = folder / made.paths[0]
     file.parent.mkdir(parents=True)
