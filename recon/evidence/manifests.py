@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 
+from recon.counts import sum_of
 from recon.errors import EvidenceError
 from recon.model import RecordCount, SinkCommit, SinkLog
 from recon.model.wire.manifests import (
@@ -123,9 +125,14 @@ def counted(target: Storage, up_to: int) -> RecordCount | None:
     """
     if is_large(target):
         return None
-    numbers = sorted(manifest.stamp.number or 0 for manifest in read(target))[:-1]
-    kept = sum(number <= up_to for number in numbers)
-    return RecordCount(newest=max(numbers, default=0), writes=len(numbers), rows=None, kept=(kept, None))
+    numbered = sorted(((one.stamp.number or 0, one) for one in read(target)), key=itemgetter(0))[:-1]
+    kept = [one for number, one in numbered if number <= up_to]
+    return RecordCount(
+        newest=max((number for number, _ in numbered), default=0),
+        writes=len(numbered),
+        rows=sum_of(one.row_count for _, one in numbered),
+        kept=(len(kept), sum_of(one.row_count for one in kept)),
+    )
 
 
 def is_large(target: Storage) -> bool:

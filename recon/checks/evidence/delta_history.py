@@ -454,9 +454,9 @@ def _report_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWi
     if never_read := commits_never_read(witnesses, ledger, delta):
         findings.add(
             Code.INCONCLUSIVE,
-            f"{delta.location}: {never_read} {delta.words.removed}, and no audit had read them. Whether they took rows "
-            "away is not known: micro-batches replace rows here, so that the number of rows does not tell. Compare the "
-            "table with its source, then accept this, and audit within the log's retention",
+            f"the {delta.words.table} at {delta.location} no longer shows {never_read}, which no audit had read. "
+            "Whether rows were taken away there is not known: micro-batches replace rows, so that their number does "
+            "not tell. Compare the table with its source, then accept this, and audit within the log's retention",
             changed_by=(),
         )
 

@@ -20,6 +20,7 @@ from recon.checks.evidence.own_writes import (
     unrecorded,
 )
 from recon.checks.evidence.table_counts import (
+    digest,
     not_counted,
     nothing_repeated,
     rows_removed,
@@ -150,25 +151,24 @@ def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> Non
 
 def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Rows that were removed since they were written, by whomever: the record does not know."""
-    gone = rows_removed(witnesses)
+    proof, gone = witnesses.proofs.of_sink.get(witnesses.sink or ""), rows_removed(witnesses)
+    counted = proof is not None and (proof.other_rows is not None or proof.table is not None)
+    since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else "since then"
     if gone > 0:
-        proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-        counted = proof is not None and (proof.other_rows is not None or proof.table is not None)
-        since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else "since then"
         rows, them = plural(gone, "row"), "it" if gone == 1 else "them"
         findings.add(
             Code.MUTATED,
             f"{log.location} lacks {rows} that had been written to it: somebody removed {them} {since}; source_rows "
-            "names the offsets of those whose micro-batch it reads",
+            f"names the offsets of those whose micro-batch it reads{digest(witnesses)}",
             rows=gone,
             changed_by=(),
         )
     elif replaced := rows_replaced(witnesses):
         findings.add(
             Code.MUTATED,
-            f"{log.location} has {replaced}: somebody removed rows, and put others in their place or doubled some, "
-            "after the audit before; source_rows names the offsets of missing rows whose micro-batch it reads, and "
-            "those of doubled ones",
+            f"{log.location} has {replaced}: {since if counted else 'since they were written'}, somebody put other rows "
+            "in the place of some, or doubled some and removed as many; source_rows names the offsets of missing rows "
+            f"whose micro-batch it reads, and those of doubled ones{digest(witnesses)}",
             changed_by=(),
         )
     elif unknown := why_unknown_rows(witnesses):

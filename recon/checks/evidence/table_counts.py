@@ -36,14 +36,26 @@ _SUMMED = "table_fingerprint"  # in `LedgerSlice.derived`
 class _Figures:
     """What a count says: rows besides those of all writers, rows besides this sink's own, and rows that are repeated.
 
-    The others than the first are of the topics that the sink reads; `numbered` are those besides its own that have a
-    `_batch_id`. None where the count does not say.
+    The others than the first are of the topics that the sink reads; `numbered` are those of these topics, or of none,
+    that have a `_batch_id`, besides its own. None where the count does not say.
     """
 
     all: int | None
     own: int | None
     repeated: int | None
     numbered: int | None = None
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """The fingerprint to go on from, and by how much it differs from what it should be; None where that is not known.
+
+    `as_many` is whether the number of rows is what it should be: then a difference shows that rows were replaced.
+    """
+
+    known: TableFingerprint
+    difference: int | None = None
+    as_many: bool = False
 
 
 def rows_changed(witnesses: Witnesses) -> int:
@@ -97,7 +109,17 @@ def rows_replaced(witnesses: Witnesses) -> str:
 
     The fingerprint of all its source offsets is not that of the last audit with those of what was written since.
     """
-    return "as many rows as were written, and of other source offsets" if _summed(witnesses)[0] else ""
+    summed = _summed(witnesses)
+    if summed is None or not summed.as_many or not summed.difference:
+        return ""
+    return "as many rows as its record accounts for, and of other source offsets"
+
+
+def digest(witnesses: Witnesses) -> str:
+    """Which rows came or went besides recon's own, for the end of a message, so that who accepts it accepts these."""
+    summed = _summed(witnesses)
+    known = summed is not None and summed.difference
+    return f" (digest {summed.difference:08x} of the source offsets that came or went)" if summed and known else ""
 
 
 def why_unknown_rows(witnesses: Witnesses) -> str:
@@ -197,7 +219,9 @@ def table_judged(witnesses: Witnesses) -> TableJudged | None:
     if figures is None:
         return known if known != TableJudged() else before
     own = known.own if figures.own is None else figures.own
-    known = replace(known, own=own, numbered=figures.numbered, fingerprint=_summed(witnesses)[1])
+    summed = _summed(witnesses)
+    fingerprint = summed.known if summed is not None else None
+    known = replace(known, own=own, numbered=figures.numbered, fingerprint=fingerprint)
     if figures.repeated is None:
         return replace(known, together=False)
     return replace(known, repeated=figures.repeated, together=True)
@@ -254,7 +278,9 @@ def _figures(witnesses: Witnesses) -> _Figures | None:
     mine = count.written.get(_me(witnesses), 0)
     numbered = None
     if known and count.numbered and not of_others(witnesses):
-        numbered = sum(rows for topic, rows in count.numbered.items() if topic in count.topics) - mine
+        # A transform may make rows that name no record.
+        topics = {*count.topics, None}
+        numbered = sum(rows for topic, rows in count.numbered.items() if topic in topics) - mine
     return _Figures(whole, own - mine, repeated, numbered)
 
 
@@ -265,34 +291,29 @@ def _numbered_since(witnesses: Witnesses) -> int | None:
     return None if figures is None or figures.numbered is None or before is None else figures.numbered - before
 
 
-def _summed(witnesses: Witnesses) -> tuple[bool, TableFingerprint | None]:
-    """Whether the fingerprint of the table shows other rows than it should have; and the one to go on from.
-
-    It is compared where the number of rows is what it should be: else what is too much, or lacks, changes it as well.
-    """
+def _summed(witnesses: Witnesses) -> _Summed | None:
+    """The table's fingerprint against those of what was there and what was written; None where there is none."""
     log, count, ledger = witnesses.of_sink(witnesses.sink_logs), _count(witnesses), witnesses.of_sink(witnesses.ledgers)
     if log is None or count is None or count.fingerprint is None or ledger is None:
-        return False, None
+        return None
     known = ledger.derived.get(_SUMMED)
     if known is None or known[0] is not count:
         known = ledger.derived[_SUMMED] = (count, _sums(witnesses, ledger, count, count.fingerprint, log.location))
-    summed: tuple[bool, TableFingerprint | None] = known[1]
+    summed: _Summed = known[1]
     return summed
 
 
-def _sums(
-    witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, found: int, location: str
-) -> tuple[bool, TableFingerprint]:
+def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, found: int, location: str) -> _Summed:
     proof, figures = _proof(witnesses), _figures(witnesses)
     judged = proof.table if proof is not None else None
     anew = TableFingerprint(location=location, newest=count.newest, value=found)
     before, more = TableFingerprint(location=location, newest=0, value=0), figures.numbered if figures else None
     if judged is not None or not ledger.complete:  # else the table has no rows but those of its writes
         if judged is None or judged.fingerprint is None or judged.fingerprint.location != location:
-            return False, anew
+            return _Summed(anew)
         before, more = judged.fingerprint, _numbered_since(witnesses)
-    if more != 0 or count.new is None:
-        return False, anew
+    if more is None or count.new is None:
+        return _Summed(anew)
     entries = {(h.epoch, h.batch_id): h for h in reversed(ledger.heads) if h.status != "already_committed"}
     value, pending = before.value, list[tuple[int, int]]()
     for write in (*before.pending, *count.new):
@@ -302,11 +323,11 @@ def _sums(
             continue
         given = entry.given if entry is not None else None
         if entry is None or given is None or given.fingerprint is None or given.rows != entry.rows_written:
-            return False, anew
+            return _Summed(anew)
         value = (value + given.fingerprint) % PRIME
     if pending:
-        return False, replace(anew, value=value, pending=tuple(pending))
-    return value != found, anew
+        return _Summed(replace(anew, value=value, pending=tuple(pending)) if more == 0 else anew)
+    return _Summed(anew, difference=(found - value) % PRIME, as_many=more == 0)
 
 
 def _is_apart(witnesses: Witnesses) -> bool:

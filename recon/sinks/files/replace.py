@@ -231,7 +231,6 @@ class FileReplace(PathSink):
 
     @override
     def record_count(self, up_to: int) -> RecordCount | None:
-        """Of writes alone: a manifest that a replay makes anew may have another number of rows."""
         return manifests.counted(self.storage, up_to)
 
     @override

@@ -196,9 +196,10 @@ class JdbcWriter(BatchSink):
         with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
             source, batch = self._own_columns(connection)
             counted = connection.exec_driver_sql(self.dialect.count_rows(self.target, source, batch)).all()
+            numbered = {topic: int(number) for topic, _, number in counted}
             count = TableCount(
                 rows={topic: int(number) for topic, number, _ in counted},
-                numbered={topic: int(number) for topic, _, number in counted} if self.sink.stamp_source_offsets else {},
+                numbered=numbered if source and self.sink.stamp_source_offsets else {},
                 topics=topics,
                 repeated=0,
             )

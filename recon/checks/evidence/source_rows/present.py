@@ -12,7 +12,7 @@ from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.rows_of_others import EACH, read_of_others, releases, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
-from recon.checks.evidence.table_counts import count_said, may_repeat, of_others, rows_repeated
+from recon.checks.evidence.table_counts import count_said, digest, may_repeat, of_others, rows_repeated
 from recon.checks.evidence.table_history import alive, others
 from recon.model import (
     WITHOUT_NUMBER,
@@ -89,7 +89,7 @@ def judge_repeated_rows(counts: Account, witnesses: Witnesses, findings: Finding
     findings.add(
         code,
         f"{log.location} has {count_said(witnesses)}: {plural(repeated, 'row')} {are} doubled{since}; where the "
-        "transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}",
+        f"transform makes several rows of one record, say so in recon.yml: rows: {{explodes: true}}{digest(witnesses)}",
         rows=repeated,
     )
 
@@ -445,7 +445,8 @@ def _judge_removals(sink: SinkRows) -> None:
 def _judge_unstamped(sink: SinkRows) -> None:
     """Rows of other programs; offsets are compared only when the whole ledger, up to now, is known."""
     if sink.rows.unstamped_rows > _observed_rows(sink):
-        without = f"{plural(sink.rows.unstamped_rows, 'row')} of {sink.rows.location} have no _batch_id"
+        count = sink.rows.unstamped_rows
+        without = f"{plural(count, 'row')} of {sink.rows.location} {'has' if count == 1 else 'have'} no _batch_id"
         first = _all_before(sink)
         if first is None:
             sink.findings.add(Code.UNSTAMPED, f"{without}: another program wrote them")
