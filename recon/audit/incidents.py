@@ -325,6 +325,9 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     if harm == "twice" and (doubled := _doubled(found)) is not None:
         return doubled
     counted = [one.rows for one in found if one.rows is not None and (one.span is None or one.rows != one.span.size)]
+    counting = [item.check for item in items if item.finding.rows is not None and item.finding.span is None]
+    if len(counting) > len(set(counting)):
+        return None  # one check counted rows twice, which may be the same ones
     if certain == offsets and (certain or harm == "removed") and (len(counted) <= 1 or harm == "removed"):
         # Rows that one check counts and another names are the same ones: as many as the larger number are certain.
         return max((certain, *counted)) or None

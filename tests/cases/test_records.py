@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from recon import read_batches
 from recon.audit.accept import accept, open_findings
 from recon.errors import EvidenceError
+from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.recovery.repair.run import repair
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.test_databases import DatabaseLake, Table, keyed, lake, table  # noqa: F401 - fixtures
@@ -175,6 +177,15 @@ def test_an_old_manifest_is_gone(files: DatabaseLake, written_earlier: Earlier, 
     assert not complete(run), ("10 of 30 rows are gone; --full says LEDGER_ORPHAN", told(run))
 
 
+def test_an_old_manifest_says_fewer_rows(files: DatabaseLake, written_earlier: Earlier) -> None:
+    old_and_new(files, written_earlier)
+    manifest = files.path / "files" / "_recon_manifests/0/0/0.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "files": [], "rows": 0}))
+    assert read_batches(files.spark, str(files.path / "files")).count() == 20
+    run = files.audit()
+    assert "MUTATED" in failing(run), ("10 of 30 rows are not read any more", told(run))
+
+
 def test_a_manifest_names_a_file_less(files: DatabaseLake) -> None:
     for _ in range(2):
         ran(files)
@@ -225,6 +236,30 @@ def test_an_accepted_double_is_removed_and_another_row_doubled(lake: DatabaseLak
     assert "MUTATED" in failing(run) and (0, 12, 13) in ranges(findings(run, "DUPLICATE")), told(run)
 
 
+@pytest.mark.parametrize("no_spark", [False, True])
+def test_what_was_accepted_is_no_other_change(
+    lake: DatabaseLake, table: Table, written_earlier: Earlier, no_spark: bool
+) -> None:
+    """An audit without Spark proves nothing, so that the next one compares with what the one before it saw."""
+    old_and_new(lake, written_earlier, table, parse)
+    columns = "k, v, _source_topic, _source_partition, _source_offset, _batch_id"
+
+    def put(offset: int) -> None:
+        row = f"'k{offset}', 'v', '{lake.topic}', 0, {offset}, 0"
+        table.database.sql(f"INSERT INTO {table.name} ({columns}) VALUES ({row})")
+
+    table.remove(3)
+    if not no_spark:
+        put(90001)
+    assert "MUTATED" in failing(run := lake.audit(no_spark=no_spark)), told(run)
+    accept_all(lake)
+    put(3 if no_spark else 90002)
+    table.remove(5)
+    for full in (False, True):
+        run = lake.audit(full=full)
+        assert "MUTATED" in failing(run), ("offset 5 is lost, and another change was accepted", told(run))
+
+
 # -- as many rows, and others ------------------------------------------------------------------------------------------
 
 
@@ -238,6 +273,24 @@ def test_a_row_is_removed_and_a_stranger_adds_one_of_our_micro_batch(lake: Datab
     )
     run = lake.audit()
     assert "MUTATED" in failing(run) and (0, 3, 4) in ranges(findings(run, "GAP")), told(run)
+
+
+def test_rows_without_a_source_are_written_and_none_is_gone(lake: DatabaseLake, table: Table) -> None:
+    lake.explodes = True
+
+    def headed(frame: Any) -> Any:
+        rows = keyed(frame)
+        nothing = {name: F.lit(None).cast(rows.schema[name].dataType) for name in SOURCE_COLUMNS}
+        return rows.unionByName(rows.limit(1).withColumns(nothing))
+
+    for _ in range(3):
+        ran(lake, headed)
+        assert "MUTATED" not in failing(run := lake.audit()), told(run)
+    table.database.sql(f"ALTER TABLE {table.name} RENAME COLUMN _source_offset TO away")
+    lake.audit(keep=False)
+    assert "lacks" not in " ".join(message for _, message in told(lake.audit(no_spark=True)))
+    table.database.sql(f"ALTER TABLE {table.name} RENAME COLUMN away TO _source_offset")
+    assert "MUTATED" not in failing(run := lake.audit()), told(run)
 
 
 def test_rows_of_one_offset_are_lawful_and_one_takes_the_place_of_another(lake: DatabaseLake, table: Table) -> None:

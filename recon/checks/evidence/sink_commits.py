@@ -166,9 +166,9 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     elif replaced := rows_replaced(witnesses):
         findings.add(
             Code.MUTATED,
-            f"{log.location} has {replaced}: {since if counted else 'since they were written'}, somebody put other rows "
-            "in the place of some, or doubled some and removed as many; source_rows names the offsets of missing rows "
-            f"whose micro-batch it reads, and those of doubled ones{digest(witnesses)}",
+            f"{log.location} has {replaced}: {since if counted else 'since they were written'}, somebody put other "
+            "rows in the place of some, or doubled some and removed as many; source_rows names the offsets of missing "
+            f"rows whose micro-batch it reads, and those of doubled ones{digest(witnesses)}",
             changed_by=(),
         )
     elif unknown := why_unknown_rows(witnesses):
