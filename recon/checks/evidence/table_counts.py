@@ -53,7 +53,7 @@ class _Summed:
     `as_many` is whether the number of rows is what it should be: then a difference shows that rows were replaced.
     """
 
-    known: TableFingerprint
+    known: TableFingerprint | None
     difference: int | None = None
     as_many: bool = False
 
@@ -221,7 +221,10 @@ def table_judged(witnesses: Witnesses) -> TableJudged | None:
     own = known.own if figures.own is None else figures.own
     summed = _summed(witnesses)
     fingerprint = summed.known if summed is not None else None
-    known = replace(known, own=own, numbered=figures.numbered, fingerprint=fingerprint)
+    count = _count(witnesses)
+    unread = count is not None and not count.numbered  # for want of the columns: the next audit may see them again
+    numbered = known.numbered if unread else figures.numbered
+    known = replace(known, own=own, numbered=numbered, fingerprint=fingerprint)
     if figures.repeated is None:
         return replace(known, together=False)
     return replace(known, repeated=figures.repeated, together=True)
@@ -292,27 +295,29 @@ def _numbered_since(witnesses: Witnesses) -> int | None:
 
 
 def _summed(witnesses: Witnesses) -> _Summed | None:
-    """The table's fingerprint against those of what was there and what was written; None where there is none."""
+    """The table's fingerprint against those of what was there and what was written; None where nothing was counted."""
     log, count, ledger = witnesses.of_sink(witnesses.sink_logs), _count(witnesses), witnesses.of_sink(witnesses.ledgers)
-    if log is None or count is None or count.fingerprint is None or ledger is None:
+    if log is None or count is None or ledger is None:
         return None
     known = ledger.derived.get(_SUMMED)
     if known is None or known[0] is not count:
-        known = ledger.derived[_SUMMED] = (count, _sums(witnesses, ledger, count, count.fingerprint, log.location))
+        known = ledger.derived[_SUMMED] = (count, _sums(witnesses, ledger, count, log.location))
     summed: _Summed = known[1]
     return summed
 
 
-def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, found: int, location: str) -> _Summed:
-    proof, figures = _proof(witnesses), _figures(witnesses)
+def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, location: str) -> _Summed:
+    proof, found = _proof(witnesses), count.fingerprint
     judged = proof.table if proof is not None else None
-    anew = TableFingerprint(location=location, newest=count.newest, value=found)
-    before, more = TableFingerprint(location=location, newest=0, value=0), figures.numbered if figures else None
-    if judged is not None or not ledger.complete:  # else the table has no rows but those of its writes
-        if judged is None or judged.fingerprint is None or judged.fingerprint.location != location:
-            return _Summed(anew)
+    anew = None if found is None else TableFingerprint(location=location, newest=count.newest, value=found)
+    if judged is None and ledger.complete:  # the table has no rows but those of its writes
+        figures = _figures(witnesses)
+        before, more = TableFingerprint(location=location, newest=0, value=0), figures.numbered if figures else None
+    elif judged is None or judged.fingerprint is None or judged.fingerprint.location != location:
+        return _Summed(anew)
+    else:
         before, more = judged.fingerprint, _numbered_since(witnesses)
-    if more is None or count.new is None:
+    if count.new is None or (more is None and (found is not None or judged is None)):
         return _Summed(anew)
     entries = {(h.epoch, h.batch_id): h for h in reversed(ledger.heads) if h.status != "already_committed"}
     value, pending = before.value, list[tuple[int, int]]()
@@ -325,8 +330,11 @@ def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, found: i
         if entry is None or given is None or given.fingerprint is None or given.rows != entry.rows_written:
             return _Summed(anew)
         value = (value + given.fingerprint) % PRIME
+    expected = TableFingerprint(location=location, newest=count.newest, value=value, pending=tuple(pending))
+    if found is None:  # the next audit compares from here
+        return _Summed(expected)
     if pending:
-        return _Summed(replace(anew, value=value, pending=tuple(pending)) if more == 0 else anew)
+        return _Summed(expected if more == 0 else anew)
     return _Summed(anew, difference=(found - value) % PRIME, as_many=more == 0)
 
 

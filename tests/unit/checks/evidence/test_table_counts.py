@@ -622,6 +622,22 @@ def test_another_row_takes_the_place_of_one() -> None:
         assert not told(swapped, before, later, **fields)
 
 
+def test_an_audit_that_sees_no_source_columns_forgets_nothing() -> None:
+    entries = [wrote(i, range(10 * i, 10 * i + 10)) for i in range(3)]
+    before = table_counts.table_judged(seen(fingerprinted(range(10), entries[:1]), slice_=ledger(entries[0])))
+    assert before is not None
+    blind = fingerprinted(range(20), entries[:2], 1, rows={None: 20}, numbered={}, fingerprint=None)
+    of_sink = seen(blind, before, slice_=ledger(entries[1], complete=False), other_rows=0, rows=UNREAD)
+    assert Code.MUTATED not in of_commits(of_sink)
+    known = table_counts.table_judged(of_sink)
+    assert known is not None and known.numbered == 0 and known.fingerprint is not None
+    assert known.fingerprint.value == of_offsets(TOPIC, 0, range(20)) and known.fingerprint.newest == 2
+    later = ledger(entries[2], complete=False)
+    for held, replaced in ((range(30), False), ([*range(1, 30), 99], True)):
+        of_sink = seen(fingerprinted(held, entries, 2), known, slice_=later, other_rows=0, rows=UNREAD)
+        assert bool(table_counts.rows_replaced(of_sink)) == replaced
+
+
 def test_histories_of_a_table_by_its_fingerprint() -> None:
     """As many rows and others are always told, and nothing else is; an audit may read the ledger before a write."""
     rng, kinds = random.Random(11), Counter[str]()
