@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from recon.errors import SinkError
 from recon.hook.prepare import Transform, name_of
 from recon.model.wire.columns import SOURCE_COLUMNS
+from recon.model.wire.passed import ROUTED
 from recon.project import Pipeline, Routes, Sink
 from recon.spark.connect import analysed
 from recon.spark.lazy import F
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 ROUTE = "_recon_route"
 _NAMED_VALUES = 5  # values without a route that a message names
-_ROUTED = "routes:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,15 +146,5 @@ def passed(transform: Transform | None, routes: Routes | None = None) -> str | N
     parts = [] if transform is None else [name_of(transform)]
     if routes is not None:
         said = json.dumps([routes.by, sorted(routes.to.items()), routes.otherwise])
-        parts.append(_ROUTED + hashlib.sha256(said.encode()).hexdigest()[:8])
+        parts.append(ROUTED + hashlib.sha256(said.encode()).hexdigest()[:8])
     return " ".join(parts) or None
-
-
-def parts_of(named: str | None) -> tuple[str | None, str | None]:
-    """The transform and the routes of what an entry names, each None where there was none.
-
-    >>> parts_of("orders_job:parse routes:5f0c2a9b")
-    ('orders_job:parse', '5f0c2a9b')
-    """
-    transform, _, routes = f" {named or ''}".partition(f" {_ROUTED}")
-    return transform.strip() or None, routes or None

@@ -339,7 +339,7 @@ class TableCount:
         others: the writes of other pipelines and sinks, oldest first, since the instant that the record was read from;
             all of them where rows are repeated.
         fingerprint: that of the source offsets of the rows of these topics that have a `_batch_id`
-            (recon.model.fingerprint); None where it was not computed.
+            (recon.model.fingerprint), or why the database did not compute it; None where it has nothing to compute.
         newest: the number of the judged sink's newest write, into whatever table.
         new: (epoch, batch_id) of its writes into this table behind a number that was given, in order; None where they
             are too many to look at, or there is no record.
@@ -353,7 +353,7 @@ class TableCount:
     has_unique_key: bool = False
     others: tuple[SinkCommit, ...] = ()
     numbered: Mapping[str | None, int] = field(default_factory=dict)
-    fingerprint: int | None = None
+    fingerprint: int | Unavailable | None = None
     newest: int = 0
     new: tuple[tuple[int, int], ...] | None = None
 

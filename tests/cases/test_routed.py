@@ -380,6 +380,26 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
     ]
 
 
+def test_a_route_is_removed_that_lacks_a_micro_batch(streams: Streams) -> None:
+    """A function around the hook swallows the error of the last route, so that Spark goes on without its rows."""
+    streams.produce(*["eu", "us"] * 3)
+    streams.run(streams.hook(transform=parsed))
+    broken = streams.hook(transform=parsed, failpoint=dies_at(FILES_WRITTEN, sink="us", times=9))
+
+    def swallows(frame: DataFrame, batch_id: int) -> None:
+        with contextlib.suppress(Exception):
+            broken(frame, batch_id)
+
+    streams.produce("eu", "us", "eu")
+    streams.run(swallows)
+    streams.more = ({"name": "us2", "kind": "delta", "target": "one/us2", "data_tests": [{"test": t} for t in EVERY]},)
+    streams.routes = {"by": "land", "to": {"eu": "eu", "us": "us2"}}
+    streams.produce(*["eu", "us"] * 3)
+    streams.run(streams.hook(transform=parsed))
+    run = streams.audit()
+    assert ("GAP", "us", 6, 9) in {(str(f.code), f.sink, f.start_offset, f.end_offset) for f in findings(run)}
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_route_that_was_removed_keeps_its_history(streams: Streams, stops: bool) -> None:
     """Also one that had not written the micro-batch in which the query stopped: the new route gets its rows."""

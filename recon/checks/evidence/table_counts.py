@@ -118,8 +118,9 @@ def rows_replaced(witnesses: Witnesses) -> str:
 def digest(witnesses: Witnesses) -> str:
     """Which rows came or went besides recon's own, for the end of a message, so that who accepts it accepts these."""
     summed = _summed(witnesses)
-    known = summed is not None and summed.difference
-    return f" (digest {summed.difference:08x} of the source offsets that came or went)" if summed and known else ""
+    if summed is None or not summed.difference:
+        return ""
+    return f" (digest {summed.difference:08x} of the source offsets that came or went)"
 
 
 def why_unknown_rows(witnesses: Witnesses) -> str:
@@ -136,6 +137,8 @@ def why_unknown_rows(witnesses: Witnesses) -> str:
     count, figures = _count(witnesses), _figures(witnesses)
     if count is None or figures is None:
         return ""
+    if isinstance(count.fingerprint, Unavailable):
+        return count.fingerprint.reason
     if log.recorded and figures.all is None and not _is_apart(witnesses):
         return (
             f"{_named(_other_writers(witnesses))} writes into it, too, and the table has a unique key, by which rows "
@@ -307,7 +310,7 @@ def _summed(witnesses: Witnesses) -> _Summed | None:
 
 
 def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, location: str) -> _Summed:
-    proof, found = _proof(witnesses), count.fingerprint
+    proof, found = _proof(witnesses), count.fingerprint if isinstance(count.fingerprint, int) else None
     judged = proof.table if proof is not None else None
     anew = None if found is None else TableFingerprint(location=location, newest=count.newest, value=found)
     if judged is None and ledger.complete:  # the table has no rows but those of its writes

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from recon.errors import ConfigError
-from recon.hook.routing import parts_of
 from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.passed import parts_of
 from recon.project import Pipeline, Sink
 from recon.text import some
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 import warnings
@@ -37,8 +36,6 @@ T = TypeVar("T")
 # An audit gives the whole count up after this and a little more: what was counted until then is known all the same.
 _COUNTED_WITHIN_S = STATEMENT_S - 10
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # what Kafka allows as a name
-
-log = logging.getLogger("recon")
 
 
 def _of_kafka(topics: Collection[str]) -> list[str]:
@@ -264,8 +261,8 @@ class JdbcWriter(BatchSink):
 
     def _fingerprint(
         self, connection: Connection, source: Sequence[str], topics: Collection[str], batch: str, seconds: int
-    ) -> int | None:
-        """That of the source offsets; None where the database does not compute it within so many seconds."""
+    ) -> int | Unavailable | None:
+        """That of the source offsets; None where no topic of Kafka's is read."""
         from sqlalchemy.exc import SQLAlchemyError
 
         names = _of_kafka(topics)
@@ -278,8 +275,8 @@ class JdbcWriter(BatchSink):
         except SQLAlchemyError as error:
             if cause_of(error, self.database.kind) == "connection":
                 raise
-            log.info("%s: no fingerprint of its source offsets: %s", self.where, reason(error, self.database))
-            return None
+            why = f"the fingerprint of its source offsets was not computed within {seconds} s"
+            return Unavailable("sink_logs", f"{why}: {reason(error, self.database)}")
         return sum(of_sums(names[number], *of_place) for number, *of_place in sums) % PRIME
 
     def _limited(self, connection: Connection, query: str, seconds: int) -> CursorResult[Any]:

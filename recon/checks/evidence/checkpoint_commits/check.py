@@ -36,6 +36,7 @@ from recon.model import (
 from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import Spans
 from recon.model.positions import beginning
+from recon.model.wire.passed import parts_of
 from recon.text import plural, some
 
 _HOUR = Period(1, "hour")
@@ -264,11 +265,23 @@ class _Evaluation:
         return first is not None and batch.batch_id < first
 
     def _is_unrouted(self, batch: CheckpointBatch) -> bool:
-        """Whether the micro-batch lies behind all that the sink has of the query, and no route leads to the sink."""
-        if not self.witnesses.is_unrouted:
+        """Whether the micro-batch lies behind all that the sink has of the query, and was split without it.
+
+        It was not where another sink has it with the routes of the sink's newest entry: the sink lacks it then.
+        """
+        mine = [head for head in self.writes.heads if head.is_micro_batch]
+        if not self.witnesses.is_unrouted or not mine:
             return False
-        mine = (head for head in self.writes.heads if head.query_id == self.checkpoint.query_id and head.is_micro_batch)
-        return batch.batch_id > max((head.batch_id for head in mine), default=-1)
+        of_query = (head.batch_id for head in mine if head.query_id == self.checkpoint.query_id)
+        if batch.batch_id <= max(of_query, default=-1):
+            return False
+        routes = parts_of(mine[-1].transform)[1]
+        return not any(
+            (head.query_id, head.batch_id) == (self.checkpoint.query_id, batch.batch_id)
+            and parts_of(head.transform)[1] == routes
+            for ledger in (known(self.witnesses.ledgers) or {}).values()
+            for head in ledger.heads
+        )
 
     def _judge_first_entry(
         self, older: list[CheckpointBatch], new: list[tuple[CheckpointBatch, DeltaCommit | None]]

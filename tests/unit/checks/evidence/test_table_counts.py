@@ -638,6 +638,14 @@ def test_an_audit_that_sees_no_source_columns_forgets_nothing() -> None:
         assert bool(table_counts.rows_replaced(of_sink)) == replaced
 
 
+def test_a_fingerprint_that_was_not_computed_is_said() -> None:
+    slow = Unavailable("sink_logs", "the fingerprint of its source offsets was not computed within 40 s")
+    entries = [wrote(i, range(10 * i, 10 * i + 10)) for i in range(3)]
+    of_sink = seen(fingerprinted(range(30), entries, fingerprint=slow), slice_=ledger(*entries), rows=UNREAD)
+    (said,) = SinkCommits().judge(of_sink).findings
+    assert said.code is Code.ATTESTED_ONLY and slow.reason in said.message
+
+
 def test_histories_of_a_table_by_its_fingerprint() -> None:
     """As many rows and others are always told, and nothing else is; an audit may read the ledger before a write."""
     rng, kinds = random.Random(11), Counter[str]()
