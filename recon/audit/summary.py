@@ -88,14 +88,7 @@ def answer(
     check of that source is needed, too.
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
-    judged = {(r.sink, r.check) for r in evidence}
-    earlier = [
-        one
-        for sink, proof in proofs.of_sink.items()
-        for one in proof.open
-        if not judged & {(sink, one.check), (None, one.check)}
-    ]
-    waiting = [one.finding for one in earlier if one.accepted is None]
+    waiting = unanswered(evidence, proofs)
     refuted = [f for r in evidence for f in r.findings if f.level is Level.FAIL]
     refuted += [finding for finding in waiting if finding.level is Level.FAIL]
     if refuted:
@@ -117,6 +110,17 @@ def answer(
         return "could not be proved", f"{finding.code}: {finding.message}"
     read = _OF_SOURCE[reads][1] if reads in _OF_SOURCE else "offset"
     return "complete", f"Every {read} of {speaks_of or 'what the stream has read so far'} is accounted for"
+
+
+def unanswered(results: Iterable[CheckResult], proofs: Proofs) -> list[Finding]:
+    """The findings of earlier audits that nobody accepted, and whose checks are not among these results."""
+    judged = {(r.sink, r.check) for r in results}
+    return [
+        one.finding
+        for sink, proof in proofs.of_sink.items()
+        for one in proof.open
+        if one.accepted is None and not judged & {(sink, one.check), (None, one.check)}
+    ]
 
 
 def lacking(results: Iterable[CheckResult], sink: str, reads: SourceKind = "Kafka") -> list[str]:
@@ -153,6 +157,7 @@ def pipeline_facts(
         since=scope.unwitnessed_before(proofs.of_sink, slices, of_pipeline),
         accepted=scope.accepted(proofs.of_sink),
         sinks=tuple(sink_facts(sink, project.location(sink), witnesses, of_pipeline) for sink in pipeline.sinks),
+        unanswered=sum(finding.level is Level.FAIL for finding in unanswered(of_pipeline, proofs)),
     )
 
 

@@ -1,7 +1,8 @@
 """dbt's severity, warn_if and error_if: from a verdict to a status.
 
 `severity: error` applies error_if first (fail), then warn_if (warn); `severity: warn` applies warn_if alone. What
-could not be proved is `error` whatever the severity, and what was not judged is `skipped`.
+could not be proved is `error` whatever the severity, and what was not judged is `skipped`. Records that are lost are
+`fail`, whatever the severity and the thresholds: lag may warn, a loss may not.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def status_of(verdict: Verdict, *, severity: str, warn_if: str, error_if: str) -
         return "skipped"
     if verdict.unproved is not None:
         return "error"
+    if verdict.loses_records:
+        return "fail"
     if verdict.regardless and verdict.failures:
         return "fail" if severity == "error" else "warn"
     if severity == "error" and parse(error_if)(verdict.failures):
@@ -124,7 +127,7 @@ def _message(status: Status, verdict: Verdict, config: CheckConfig) -> str:
     if status == "pass" and not verdict.failures:
         return verdict.message
     text = verdict.message or f"got {verdict.failures} failures"
-    if threshold.replace(" ", "") != "!=0" and not verdict.regardless:
+    if threshold.replace(" ", "") != "!=0" and not (verdict.regardless or verdict.loses_records):
         does = "fail" if status == "fail" else "warn"
         text += f" (got {verdict.failures}, configured to {does} if {threshold})"
     return text

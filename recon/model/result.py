@@ -179,6 +179,11 @@ class Verdict:
     samples: tuple[Mapping[str, Any], ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def loses_records(self) -> bool:
+        """Whether a finding says of records that they were read and not written, or cannot be read any more."""
+        return any(finding.harm in ("lost", "missing") for finding in self.findings)
+
     @classmethod
     def counted(cls, failures: int, message: str, **evidence: Any) -> Verdict:
         """A number of failures; `message` is the sentence for when there are any."""
@@ -335,7 +340,8 @@ class PipelineFacts:
     `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited. `since` names
     the micro-batch that the answer begins with, where others ran before it that nobody witnessed; "" for none.
     `accepted` are the refutations and questions that somebody accepted: the answer is given but for these. `incidents`
-    are the findings by their cause, open ones first.
+    are the findings by their cause, open ones first. `unanswered` is how many refutations of earlier audits are open
+    whose checks this one did not run.
     """
 
     name: str
@@ -350,6 +356,7 @@ class PipelineFacts:
     accepted: tuple[str, ...] = ()
     sinks: tuple[SinkFacts, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    unanswered: int = 0
 
     @property
     def says(self) -> str:
@@ -431,14 +438,15 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """1 where a check failed or errored, else 0.
+        """1 where a check failed or errored, or did not look at an open finding of an earlier audit; else 0.
 
         With `warn_error` 1 where one warned, too; with `require_complete` where a pipeline was not proved complete.
         """
         counts = self.counts()
         warned = counts["warn"] if self.args.get("warn_error") else 0
         lacking = self.not_complete if self.args.get("require_complete") else ()
-        return 1 if counts["fail"] or counts["error"] or warned or lacking else 0
+        unanswered = any(pipeline.unanswered for pipeline in self.pipelines)
+        return 1 if counts["fail"] or counts["error"] or unanswered or warned or lacking else 0
 
     @property
     def not_complete(self) -> tuple[str, ...]:
