@@ -31,9 +31,12 @@ from recon.model import (
 )
 from recon.model.offsets import Spans
 from recon.model.proof import (
+    MOST_WITHOUT_RECORD,
+    OF_UNREAD_RANGES,
     CoveredRanges,
     FindingPlace,
     LogJudged,
+    OffsetsWithoutRecord,
     OpenFinding,
     SinkProof,
     place_of,
@@ -102,6 +105,7 @@ def advance(
         table=counts.table_judged(of_sink),
         quarantine=quarantine_judged(ledger, witnesses),
         of_others=to_remember(before, of_sink, covered),
+        without_record=_without_record(before, mine),
         coverage=covered,
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,
@@ -126,13 +130,15 @@ def _with_refuted(
     now: datetime,
     invocation_id: str,
 ) -> SinkProof | None:
-    """The state before, with what an audit refuted that did not evaluate every check; None where it refuted nothing.
+    """The state before, with what an audit saw that did not evaluate every check; None where that is nothing new.
 
-    What was open stays so, also what the audit saw repaired: the next one that advances the proof sees it again.
+    That is what it refuted, and which offsets have no record. What was open stays so, also what the audit saw repaired:
+    the next one that advances the proof sees it again.
     """
     earlier = before.open if before is not None else ()
     refuted = [one for one in _found(earlier, results, now) if one.finding.level is Level.FAIL]
-    if not refuted:
+    without_record = _without_record(before, results)
+    if not refuted and without_record == (before.without_record if before is not None else ()):
         return None
     opened = _by_place(earlier)
     for one in refuted:
@@ -156,7 +162,8 @@ def _with_refuted(
             first_epoch=first.epoch,
             first_batch_id=first.batch_id,
         )
-    return replace(before, invocation_id=invocation_id, open=tuple(chain.from_iterable(opened.values())))
+    opened_now = tuple(chain.from_iterable(opened.values()))
+    return replace(before, invocation_id=invocation_id, open=opened_now, without_record=without_record)
 
 
 def _by_place(found: Iterable[OpenFinding]) -> defaultdict[tuple[str, FindingPlace], list[OpenFinding]]:
@@ -309,6 +316,24 @@ def _covered(before: SinkProof | None, ledger: LedgerSlice, settled: int) -> tup
     return tuple(
         CoveredRanges(source=s, topic=t, topic_id=i, partition=p, ranges=tuple((a, b) for a, b in Spans.of(spans)))
         for (s, t, i, p), spans in sorted(ranges.items(), key=lambda item: (item[0][0], item[0][1], item[0][3]))
+    )
+
+
+def _without_record(before: SinkProof | None, results: Sequence[CheckResult]) -> tuple[OffsetsWithoutRecord, ...]:
+    """The ranges that no micro-batch with an entry read, and of which audits saw that they have no record."""
+    known_empty = before.without_record if before is not None else ()
+    ranges = {(one.topic, one.topic_id, one.partition): list(one.ranges) for one in known_empty}
+    for found in (f for r in results if r.check in OF_UNREAD_RANGES for f in r.findings):
+        if found.code is Code.EXPLAINED and found.span and found.topic is not None and found.partition is not None:
+            ranges.setdefault((found.topic, found.topic_id, found.partition), []).append(found.span)
+    return tuple(
+        OffsetsWithoutRecord(
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            ranges=tuple((start, end) for start, end in Spans.of(spans))[-MOST_WITHOUT_RECORD:],
+        )
+        for (topic, topic_id, partition), spans in sorted(ranges.items(), key=lambda item: (item[0][0], item[0][2]))
     )
 
 

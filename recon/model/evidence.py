@@ -625,6 +625,10 @@ class ProbeAnswer:
     last_stable: int = 0
     truncated: str | None = None
 
+    def tells(self, span: Span) -> bool:
+        """Whether it is exact for all of a range."""
+        return self.truncated is None and not Spans.of([span]).minus(self.requested)
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTable:

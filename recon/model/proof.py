@@ -33,6 +33,8 @@ _CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "checkpoint_commits"})
 OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets", "atomicity"})
 
 
+MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that a state keeps; audits judge the newest entries again
+
 SINCE = " (finding "  # how the age begins that later audits add to a message
 
 
@@ -249,6 +251,20 @@ class OffsetsOfOthers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OffsetsWithoutRecord:
+    """Offsets of one topic partition that no entry holds, and that have no record for the stream, as an audit saw.
+
+    They have transaction markers or aborted records. Kafka deletes these, too, and then no witness tells. The ranges
+    are half-open and ascending.
+    """
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkProof:
     """The state after an audit, or after somebody accepted a finding.
 
@@ -270,6 +286,8 @@ class SinkProof:
             recon stored the state.
         of_others: the offsets of rows of others that the query may write, or write again, later; when it does, the
             sink has them twice, and its log need not show their commits any more.
+        without_record: of each topic partition the newest `MOST_WITHOUT_RECORD` ranges that have no record, as audits
+            saw.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
         logs: Kafka's logs as the audit saw them, where the broker gave leader epochs; one that is doubted stays, and
@@ -298,6 +316,7 @@ class SinkProof:
     table: TableJudged | None = None
     quarantine: QuarantineJudged | None = None
     of_others: tuple[OffsetsOfOthers, ...] = ()
+    without_record: tuple[OffsetsWithoutRecord, ...] = ()
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
     logs: tuple[LogJudged, ...] = ()

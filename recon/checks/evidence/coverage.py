@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 _COVERAGE = "coverage"  # in `LedgerSlice.derived`
+ASKED = 10_000  # offsets of a range that no micro-batch read, about which Kafka is asked first
+NO_RECORD = "were read by no micro-batch, and hold no record for it"
 Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
 
 
@@ -515,36 +517,116 @@ def judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Hol
 
 def is_same_topic(key: Key, incarnation: TopicIncarnation, witnesses: Witnesses) -> bool:
     """Whether Kafka's topic is known to be the incarnation that was read: another one has other records there."""
-    topic = witnesses.topic(key.topic)
-    return topic is not None and topic.topic_id is not None and topic.topic_id == incarnation.topic_id
+    return _is_topic(witnesses, key.topic, incarnation.topic_id)
+
+
+def _is_topic(witnesses: Witnesses, name: str, topic_id: str | None) -> bool:
+    topic = witnesses.topic(name)
+    return topic is not None and topic_id is not None and topic.topic_id == topic_id
+
+
+class Missed(NamedTuple):
+    """Offsets that no micro-batch read, and what the source says of them.
+
+    `code` is EXPLAINED where the source has no record there for the stream; `step` says why it is so, or what to do.
+    """
+
+    code: Code
+    span: Span
+    step: str
+
+    def says(self, key: Key, reason: str) -> str:
+        """The message of a finding; `reason` says of a loss how it came about: "are missing: ..."."""
+        where = f"{key}: {key.offsets(*self.span)}"
+        return f"{where} {self.step}" if self.code is Code.EXPLAINED else f"{where} {reason}; {self.step}"
 
 
 def missed(
     witnesses: Witnesses, key: Key, topic_id: str | None, unread: tuple[int, int], unknown: Code = Code.GAP
-) -> Iterator[tuple[Code, Span, str]]:
-    """Offsets that were never read, split by whether the source can still give them: (code, offsets, next step).
+) -> Iterator[Missed]:
+    """Offsets that were never read, split by what the source says of them.
 
-    `unknown` is the code where the source does not say.
+    An audit that saw no record there, before Kafka deleted them, is believed. `unknown` is the code where the source
+    does not say.
     """
+    empty = without_record(witnesses, key, topic_id).intersect(Spans.of([unread]))
+    for span in empty:
+        yield Missed(Code.EXPLAINED, span, NO_RECORD)
+    for span in Spans.of([unread]).minus(empty):
+        yield from _missed(witnesses, key, topic_id, span, unknown)
+
+
+def _missed(witnesses: Witnesses, key: Key, topic_id: str | None, unread: Span, unknown: Code) -> Iterator[Missed]:
     log_start, why = log_start_of(witnesses, key, topic_id)
     start, end = unread
     if log_start is None:
-        yield unknown, Span(start, end), why
+        yield Missed(unknown, unread, why)
         return
     cut = min(max(log_start, start), end)
-    if not is_kafka(key.topic):
-        if cut > start:
-            gone = f"{key.log_starts_at(log_start)}, so a stream cannot read them any more"
-            yield Code.LOSS_RETENTION, Span(start, cut), gone
-        if cut < end:
-            what = "versions" if is_delta(key.topic) else "files"
-            yield Code.GAP, Span(cut, end), f"the log still has them: read exactly these {what} once more"
-        return
     if cut > start:
-        gone = f"{key.log_starts_at(log_start)}, so these records cannot be read any more"
-        yield Code.LOSS_RETENTION, Span(start, cut), gone
-    if cut < end:
-        still = (
-            f"Kafka still holds them (log start {log_start}): read exactly this range once more (`recon repair plan`)"
+        what = "these records cannot be read any more" if is_kafka(key.topic) else "a stream cannot read them any more"
+        yield Missed(Code.LOSS_RETENTION, Span(start, cut), f"{key.log_starts_at(log_start)}, so {what}")
+    if cut == end:
+        return
+    kept = Span(cut, end)
+    if _holds_none(witnesses, key, topic_id, kept):
+        yield Missed(Code.EXPLAINED, kept, NO_RECORD)
+    elif is_kafka(key.topic):
+        yield Missed(Code.GAP, kept, _still_held(witnesses, key, kept, log_start))
+    else:
+        what = "versions" if is_delta(key.topic) else "files"
+        yield Missed(Code.GAP, kept, f"the log still has them: read exactly these {what} once more")
+
+
+def _still_held(witnesses: Witnesses, key: Key, span: Span, log_start: int) -> str:
+    """The next step for offsets that Kafka still has; records that were aborted are no loss for most streams."""
+    answer = witnesses.probes.get((key.topic, key.partition))
+    if answer is not None and answer.tells(span) and not Spans.of([span]).intersect(answer.committed):
+        return (
+            "Kafka has records of aborted transactions alone there: if the query reads committed records, say "
+            "`isolation_level: read_committed` under source in recon.yml, else read exactly this range once more "
+            "(`recon repair plan`)"
         )
-        yield Code.GAP, Span(cut, end), still
+    return f"Kafka still holds them (log start {log_start}): read exactly this range once more (`recon repair plan`)"
+
+
+def without_record(witnesses: Witnesses, key: Key, topic_id: str | None) -> Spans:
+    """The offsets that no entry holds and of which an earlier audit saw that they have no record for the stream."""
+    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    of_place = (
+        one
+        for one in (proof.without_record if proof is not None else ())
+        if (one.topic, one.topic_id, one.partition) == (key.topic, topic_id, key.partition)
+    )
+    return Spans.of(span for one in of_place for span in one.ranges)
+
+
+def _holds_none(witnesses: Witnesses, key: Key, topic_id: str | None, span: Span) -> bool:
+    """Whether the source has no record for the stream in a range: in Kafka transaction markers, or aborted records."""
+    if not is_kafka(key.topic):
+        source = known(witnesses.source_log)
+        return source is not None and source.topic == key.topic and source.records(*span) == 0
+    answer = witnesses.probes.get((key.topic, key.partition))
+    if answer is None or not answer.tells(span) or not _is_topic(witnesses, key.topic, topic_id):
+        return False
+    committed_only = witnesses.isolation_level == "read_committed"
+    return not Spans.of([span]).intersect(answer.committed if committed_only else answer.uncommitted)
+
+
+def to_ask(witnesses: Witnesses, key: Key, topic_id: str | None, unread: tuple[int, int]) -> Spans:
+    """What Kafka is asked about offsets that no micro-batch read, before they are called missing.
+
+    Whether it has a record there. Most ranges that are missing begin with one: a first part is asked about, and ten
+    times as much when that has none. Compaction leaves no record of what was lost, so that it is not asked there.
+    """
+    if not is_kafka(key.topic) or is_compacted(key.topic, witnesses) or not _is_topic(witnesses, key.topic, topic_id):
+        return Spans()
+    held = (one.span for one in missed(witnesses, key, topic_id, unread) if one.code is Code.GAP)
+    return Spans.of(_begin(witnesses, key, topic_id, span) for span in held)
+
+
+def _begin(witnesses: Witnesses, key: Key, topic_id: str | None, span: Span) -> Span:
+    size = ASKED
+    while size < span.size and _holds_none(witnesses, key, topic_id, Span(span.start, span.start + size)):
+        size *= 10
+    return Span(span.start, min(span.start + size, span.end))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
+from recon.checks.evidence.coverage import Key, Missed, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
@@ -102,12 +102,13 @@ class KafkaEndOffsets(EvidenceCheck):
         witnesses: Witnesses,
         findings: Findings,
     ) -> list[dict[str, Any]]:
-        tally, ledger = _Tally(topic.topic), ledger_of(witnesses)
+        tally, ledger, finished = _Tally(topic.topic), ledger_of(witnesses), _finished(witnesses)
         goes_on = ledger is not None and bool(ledger.later)
         rows = []
         recreated: dict[Key, str] = {}
         for key, incarnation in incarnations.items():
-            partition, committed = topic.partitions.get(key.partition), incarnation.walked.frontier
+            partition = topic.partitions.get(key.partition)
+            committed = max(incarnation.walked.frontier, finished.get(key, 0))
             known_ids = incarnation.topic_id is not None and topic.topic_id is not None
             if known_ids and incarnation.topic_id != topic.topic_id:
                 recreated[key] = f"its id was {incarnation.topic_id} and is {topic.topic_id}"
@@ -131,10 +132,12 @@ class KafkaEndOffsets(EvidenceCheck):
             # What micro-batches behind the period read is the business of other audits.
             if key not in recreated and partition.log_start > committed and not goes_on:
                 unread = missed(witnesses, key, topic.topic_id, (committed, partition.log_start))
-                _report_missed(key, unread, "the ledger ends before", findings)
+                _report_missed(key, unread, "the stream had read up to there", findings)
             elif key in recreated and partition.log_end >= committed > 0:
                 unread = missed(witnesses, key, topic.topic_id, (0, committed))
-                _report_missed(key, unread, "the re-created topic holds", findings)
+                _report_missed(
+                    key, unread, "the re-created topic holds them below what was read of the former one", findings
+                )
             rows.append(tally.count(key, partition, committed))
             if key not in recreated and not goes_on:
                 _judge_dropped(key, incarnation, rows[-1]["lag"], witnesses, findings)
@@ -144,7 +147,7 @@ class KafkaEndOffsets(EvidenceCheck):
             rows.append(tally.count(key, partition, None))
             if incarnations and partition.log_start > 0:
                 unread = missed(witnesses, key, topic.topic_id, (0, partition.log_start))
-                _report_missed(key, unread, "no micro-batch ever read", findings)
+                _report_missed(key, unread, "no micro-batch read the partition", findings)
         if recreated:
             key, reason = next(iter(recreated.items()))
             findings.add(
@@ -240,6 +243,24 @@ class _Tally:
         }
 
 
+def _finished(witnesses: Witnesses) -> Mapping[Key, int]:
+    """Where the micro-batches ended that Spark finished since the newest entry, whether they wrote something or not.
+
+    Spark does not read what is below again: `checkpoint_commits` says whether records are missing there.
+    """
+    ledger, checkpoint = reading_of(witnesses), known(witnesses.checkpoint)
+    newest = coverage(ledger).micro_batches[-1:] if ledger is not None else ()
+    if ledger is None or checkpoint is None or not newest or ledger.heads[newest[0]].query_id != checkpoint.query_id:
+        return {}
+    last = ledger.heads[newest[0]].batch_id
+    return {
+        Key(read.source, read.topic, read.partition): read.end_offset
+        for batch in checkpoint.batches
+        if batch.committed and batch.batch_id > last
+        for read in batch.ranges
+    }
+
+
 def _place(topic: str, ranges: Mapping[Key, Span]) -> dict[str, Any]:
     """The place of a finding about ranges of a topic: partition and offsets, where it is one partition alone."""
     if len(ranges) != 1:
@@ -248,10 +269,9 @@ def _place(topic: str, ranges: Mapping[Key, Span]) -> dict[str, Any]:
     return {"key": key, "span": span}
 
 
-def _report_missed(key: Key, unread: Iterable[tuple[Code, Span, str]], reason: str, findings: Findings) -> None:
-    for code, span, next_step in unread:
-        message = f"{key}: {reason} {offsets(*span)}, which were never read; {next_step}"
-        findings.add(code, message, key=key, span=span)
+def _report_missed(key: Key, unread: Iterable[Missed], reason: str, findings: Findings) -> None:
+    for one in unread:
+        findings.add(one.code, one.says(key, f"were never read: {reason}"), key=key, span=one.span)
 
 
 def _judge_dropped(key: Key, incarnation: TopicIncarnation, lag: int, witnesses: Witnesses, findings: Findings) -> None:

@@ -14,13 +14,13 @@ from recon.checks.evidence.coverage import (
     Coverage,
     Hole,
     Key,
+    Missed,
     Stretch,
     TopicIncarnation,
     coverage,
-    is_compacted,
-    is_same_topic,
     judged_holes,
     missed,
+    to_ask,
     widths,
 )
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
@@ -28,13 +28,12 @@ from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
-from recon.model import Code, EntryHead, Verdict, Witnesses, known
+from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
 from recon.text import plural, some
 
 TopicPartition = tuple[str, int]
-_ASKED = 10_000  # offsets: Kafka is asked about shorter holes, which may hold nothing but transaction markers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class OffsetContinuity(EvidenceCheck):
 
     Codes:
         GAP: offsets between two micro-batches that none of them read; Kafka still holds them, or could not be read.
-            A short range in which Kafka has no record for the stream, but transaction markers alone, is none.
+            A range in which Kafka has no record for the stream, but transaction markers or aborted ones, is none.
         LOSS_RETENTION: the same, but below Kafka's log start by now; also the offsets below the first one read of a
             partition that appeared while the query ran.
         OVERLAP: offsets that two micro-batches read, and whose doubled rows no repair removed. Whether rows are doubled
@@ -75,13 +74,9 @@ class OffsetContinuity(EvidenceCheck):
         ledger = reading_of(witnesses)
         asked: dict[TopicPartition, list[Span]] = {}
         for key, incarnation, hole in judged_holes(coverage(ledger)) if ledger is not None else ():
-            if hole.end - hole.start <= _ASKED and not is_compacted(key.topic, witnesses):
-                if not is_same_topic(key, incarnation, witnesses):
-                    continue
-                unread = missed(witnesses, key, incarnation.topic_id, (hole.start, hole.end))
-                held = [span for code, span, _ in unread if code is Code.GAP]
-                asked.setdefault((key.topic, key.partition), []).extend(held)
-        return {where: Spans.of(spans) for where, spans in asked.items()}
+            wanted = to_ask(witnesses, key, incarnation.topic_id, (hole.start, hole.end))
+            asked.setdefault((key.topic, key.partition), []).extend(wanted)
+        return {where: Spans.of(spans) for where, spans in asked.items() if spans}
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -203,13 +198,8 @@ def _judge_hole(
     covered: Coverage, key: Key, incarnation: TopicIncarnation, hole: Hole, witnesses: Witnesses, findings: Findings
 ) -> None:
     head = covered.slice.heads[hole.at.first]
-    missing = missed(witnesses, key, incarnation.topic_id, (hole.start, hole.end))
-    same = is_same_topic(key, incarnation, witnesses)
-    unread = [
-        (code, span, step)
-        for code, span, step in missing
-        if not (code is Code.GAP and (same or not is_kafka(key.topic)) and _without_records(key, span, witnesses))
-    ]
+    missing = list(missed(witnesses, key, incarnation.topic_id, (hole.start, hole.end)))
+    unread = [one for one in missing if one.code is not Code.EXPLAINED]
     heads = covered.slice.heads
     unknown = _unseen_between(heads[hole.before.last], heads[hole.at.first], witnesses) if unread else ""
     if unknown:
@@ -233,15 +223,7 @@ def _judge_hole(
             span=(hole.start, hole.end),
         )
         return
-    _report_missed(key, unread, head, _reason(covered, hole), findings)
-    if not unread:
-        findings.add(
-            Code.EXPLAINED,
-            f"{key}: {key.offsets(hole.start, hole.end)} were read by no micro-batch, and hold no record for it",
-            head=head,
-            key=key,
-            span=(hole.start, hole.end),
-        )
+    _report_missed(key, missing, head, _reason(covered, hole), findings)
 
 
 def _skips_numbers(covered: Coverage, hole: Hole) -> bool:
@@ -272,19 +254,6 @@ def _unseen_between(one: EntryHead, other: EntryHead, witnesses: Witnesses) -> s
         return "a commit that no entry names"
     gone = [version for version in range(before + 1, at) if version not in log.commits]
     return f"version {some(gone)} of the sink, whose commit file its log no longer has," if gone else ""
-
-
-def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:
-    """Whether a range has no record for the stream: in Kafka transaction markers, or aborted ones."""
-    if not is_kafka(key.topic):
-        source = known(witnesses.source_log)
-        return source is not None and source.topic == key.topic and source.records(*span) == 0
-    answer = witnesses.probes.get((key.topic, key.partition))
-    wanted = Spans((span,))
-    if answer is None or answer.truncated is not None or wanted.minus(answer.requested):
-        return False
-    committed_only = witnesses.isolation_level == "read_committed"
-    return not wanted.intersect(answer.committed if committed_only else answer.uncommitted)
 
 
 def _may_start_anywhere(covered: Coverage) -> set[Key]:
@@ -320,12 +289,10 @@ def _reason(covered: Coverage, hole: Hole) -> str:
     )
 
 
-def _report_missed(
-    key: Key, unread: Iterable[tuple[Code, Span, str]], head: EntryHead, reason: str, findings: Findings
-) -> None:
-    for code, span, next_step in unread:
-        message = f"{key}: {key.offsets(*span)} were read by no micro-batch: {reason}; {next_step}"
-        findings.add(code, message, head=head, key=key, span=span)
+def _report_missed(key: Key, unread: Iterable[Missed], head: EntryHead, reason: str, findings: Findings) -> None:
+    for one in unread:
+        message = one.says(key, f"were read by no micro-batch: {reason}")
+        findings.add(one.code, message, head=head, key=key, span=one.span)
 
 
 def _report_recreated(covered: Coverage, findings: Findings) -> None:

@@ -6,15 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from recon.checks.evidence.coverage import Key, cleaned, is_compacted, widths
+from recon.checks.evidence.coverage import Key, cleaned, is_compacted, log_start_of, widths
+from recon.checks.evidence.kafka_states import was_held
 from recon.checks.evidence.rows_of_others import EACH
 from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
-from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
-from recon.model.offsets import Spans
+from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
+from recon.model.offsets import Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, FindingPlace, OpenFinding, place_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Verdict:
@@ -120,15 +125,19 @@ def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
     return finding if known is None else replace(finding, message=finding.message + known.since)
 
 
-def _judged(ledger: LedgerSlice, finding: Finding, *, read: bool = False) -> Spans:
-    """The offsets of the finding's topic partition that judged entries speak of; with `read`, those that they read."""
-    ranges = ledger.ranges
-    topics = [i for i, (_, name, topic_id) in enumerate(ranges.topics) if is_of(finding, name, topic_id)]
-    mine = (ranges.entry >= ledger.anchors) & (ranges.partition == finding.partition) & np.isin(ranges.topic, topics)
-    if read:
-        mine &= np.array([head.reads for head in ledger.heads], np.bool_)[ranges.entry]
+def _judged(ledger: LedgerSlice, finding: Finding) -> Spans:
+    """The offsets of the finding's topic partition that judged entries speak of."""
+    ranges, mine = ledger.ranges, _mine(ledger, finding)
     spans = zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True)
     return Spans.of((start, end) for start, end in spans if start < end)
+
+
+def _mine(ledger: LedgerSlice, finding: Finding) -> npt.NDArray[np.bool_]:
+    """Which ranges of judged entries are of the finding's topic partition."""
+    ranges = ledger.ranges
+    topics = [i for i, (_, name, topic_id) in enumerate(ranges.topics) if is_of(finding, name, topic_id)]
+    mine: npt.NDArray[np.bool_] = (ranges.entry >= ledger.anchors) & (ranges.partition == finding.partition)
+    return mine & np.isin(ranges.topic, topics)
 
 
 @dataclass(frozen=True)
@@ -152,10 +161,8 @@ class _Audit:
         where = Key(0, one.finding.topic or "", one.finding.partition or 0)
         for start, end in repaired:
             happened, then = "are in the sink again, once", "is repaired"
-            if one.finding.code is Code.LOSS_RETENTION and self.check in OF_UNREAD_RANGES:
-                # A micro-batch that was in progress had read them before Kafka deleted them, or there was nothing left.
-                happened = "are in the range of a micro-batch"
-                then = "is none of unread offsets any more; source_rows says whether each has a row"
+            if one.is_loss and not Spans.of([(start, end)]).minus(self._without_record(one)):
+                happened = "hold no record for the stream"
             elif self.check in OF_UNREAD_RANGES:
                 happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
             elif one.is_loss and not Spans.of([(start, end)]).minus(self._waits(one.finding)):
@@ -204,7 +211,8 @@ class _Audit:
             hidden = self._of_other_topics(one.finding) if of_rows else Spans()
             return judged.minus(hidden) if self._is_evaluated else Spans()
         if self.check in OF_UNREAD_RANGES:
-            return self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)
+            read = self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)
+            return read.union(self._without_record(one)) if one.is_loss else read
         if one.is_doubling and self.check == "source_rows" and nothing_repeated(self.witnesses):
             return one.spans
         rows = self.witnesses.rows
@@ -223,26 +231,40 @@ class _Audit:
         seen = Spans()
         for group in mine:
             doubled, seen = doubled.union(seen.intersect(group.present)), seen.union(group.present)
-        return judged.minus(doubled)
+        # Rows that do not show may be there all the same, as those from before the hook was adopted.
+        return judged.intersect(seen).minus(doubled)
 
     def _read(self, ledger: LedgerSlice, finding: Finding) -> Spans:
-        """The offsets of a finding that judged entries read.
+        """The offsets of a finding of which judged entries are known to have read every record that was there.
 
-        In a compacted topic, ranges of which they got fewer records are left out: what compaction removed before it was
-        read again is lost all the same.
+        A range alone does not show it: Spark plans a range, and passes over what Kafka deleted. An entry shows it by as
+        many records as offsets, or where Kafka had not deleted them after it had read.
         """
-        read = _judged(ledger, finding, read=True)
-        if not is_compacted(finding.topic or "", self.witnesses):
-            return read
-        width = widths(ledger)
-        short = {i for i, head in enumerate(ledger.heads) if head.rows_read is None or head.rows_read < width[i]}
-        holed = [
-            s.span
-            for i in short
-            for s in ledger.ranges.of(i)
-            if is_of(finding, s.topic, s.topic_id) and s.partition == finding.partition
-        ]
-        return read.minus(Spans.of(span for span in holed if span.size > 0))
+        width, ranges, found = widths(ledger), ledger.ranges, list[Span]()
+        for row in np.flatnonzero(_mine(ledger, finding)).tolist():
+            entry, span = int(ranges.entry[row]), Span(int(ranges.start[row]), int(ranges.end[row]))
+            head, (source, topic, topic_id) = ledger.heads[entry], ranges.topics[int(ranges.topic[row])]
+            if not head.reads or span.size <= 0:
+                continue
+            if head.rows_read is not None and head.rows_read >= width[entry]:
+                found.append(span)
+            elif not is_compacted(topic, self.witnesses):
+                key = Key(source, topic, finding.partition or 0)
+                found += self._still_held(ledger, head, key, topic_id, span)
+        return Spans.of(found)
+
+    def _without_record(self, one: OpenFinding) -> Spans:
+        """The offsets of an open finding that hold no record for the stream, as the source shows now."""
+        at = (f for f in self.found if f.code is Code.EXPLAINED and f.sink == one.finding.sink and one.is_at(f))
+        return Spans.of(f.span for f in at if f.span is not None)
+
+    def _still_held(self, ledger: LedgerSlice, head: EntryHead, key: Key, topic_id: str | None, read: Span) -> Spans:
+        """The offsets of a range that the source had not deleted when an entry had read them."""
+        if was_held(ledger, head.sequence, (key.topic, key.partition), read.start):
+            return Spans.of([read])
+        log_start, _ = log_start_of(self.witnesses, key, topic_id)
+        start = read.end if log_start is None else max(read.start, log_start)
+        return Spans.of([(start, read.end)]) if start < read.end else Spans()
 
     def _read_again(self, finding: Finding) -> Spans:
         """The offsets of a finding that judged repairs read, which say how many rows they filtered of them.

@@ -14,7 +14,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.checkpoint_commits.plans import Planned, planned_ranges, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.writes import Writes
-from recon.checks.evidence.coverage import Key, by_key, log_start_of, missed, ranges_of
+from recon.checks.evidence.coverage import Key, Missed, by_key, log_start_of, missed, ranges_of, to_ask
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.own_writes import is_in_progress
@@ -34,7 +34,7 @@ from recon.model import (
     why_unknown,
 )
 from recon.model.delta_offsets import is_delta, position_of
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
 from recon.model.positions import beginning
 from recon.model.wire.passed import parts_of
 from recon.text import plural, some
@@ -55,7 +55,7 @@ class CheckpointCommits(EvidenceCheck):
         stalled_after: how long a micro-batch may stay planned and not finished, as `{count: 1, period: hour}`.
 
     Codes:
-        GAP: Spark finished a micro-batch that read offsets, and neither ledger nor sink has it: the write was
+        GAP: Spark finished a micro-batch that read records, and neither ledger nor sink has it: the write was
             swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
         UNWITNESSED: micro-batches ran before the ledger's first entry, as where recon was added to a running query:
             what they wrote is not known, and no verdict speaks of them (warns). They are a GAP where the query is known
@@ -74,6 +74,8 @@ class CheckpointCommits(EvidenceCheck):
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
             between others, is empty, or names a topic or partition twice. Where the query writes without recon: a
             micro-batch that was never entered, and whose commit the Delta log may have lost since.
+        EXPLAINED: such a micro-batch, of which Kafka has no record for the stream: transaction markers, or records that
+            were aborted. Kafka is asked before a range is called missing.
         INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, or whose entry is about to be
             written (where the query writes without recon, by the next audit); one that was tried again and written
             once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
@@ -87,7 +89,20 @@ class CheckpointCommits(EvidenceCheck):
     stalled_after: Period = _HOUR
 
     @override
+    def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
+        evaluation = self._evaluation(witnesses)
+        if isinstance(evaluation, Verdict):
+            return {}
+        evaluation.verdict()
+        return {where: Spans.of(spans) for where, spans in evaluation.asked.items() if spans}
+
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
+        evaluation = self._evaluation(witnesses)
+        return evaluation if isinstance(evaluation, Verdict) else evaluation.verdict()
+
+    def _evaluation(self, witnesses: Witnesses) -> _Evaluation | Verdict:
+        """What is to be judged, or the verdict where that is not known."""
         checkpoint, log = known(witnesses.checkpoint), _log_of(witnesses)
         if checkpoint is None:
             return Verdict(unproved=why_unknown(witnesses.checkpoint))
@@ -108,7 +123,7 @@ class CheckpointCommits(EvidenceCheck):
         )
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
-        return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
+        return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses))
 
 
 def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
@@ -149,6 +164,7 @@ class _Evaluation:
     stalled_after: Period
     findings: Findings
     empty: list[CheckpointBatch] = field(default_factory=list)
+    asked: dict[tuple[str, int], list[Span]] = field(default_factory=dict)
 
     def verdict(self) -> Verdict:
         batches = self.checkpoint.batches
@@ -539,6 +555,8 @@ class _Evaluation:
             else:
                 self._judge_unfinished(batch, plan)
             return
+        if batch.committed and self._without_a_record(batch, plan):
+            return
         app = self.writes.skipping_app(batch, new_epoch=new_epoch)
         if batch.committed and self.witnesses.own_function and (commit := self._unplaced(batch)) is not None:
             self.findings.add(
@@ -606,6 +624,20 @@ class _Evaluation:
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self._report_missed(batch, key, span, why)
 
+    def _without_a_record(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> bool:
+        """Whether the source has no record for the stream in a micro-batch, so that there was nothing to write."""
+        unread = [
+            (key, one)
+            for key, planned in plan.items()
+            for span in Spans.of([planned.span]).minus(self.writes.held(key))
+            for one in self._missed(key, span)
+        ]
+        if not batch.starts_known or any(one.code is not Code.EXPLAINED for _, one in unread):
+            return False
+        for key, one in unread:
+            self.findings.add(one.code, one.says(key, ""), batch_id=batch.batch_id, key=key, span=one.span)
+        return True
+
     def _unplaced(self, batch: CheckpointBatch) -> DeltaCommit | None:
         following = next((one for one in self.checkpoint.batches if one.batch_id == batch.batch_id + 1), None)
         return self.writes.unplaced(batch, following)
@@ -671,6 +703,12 @@ class _Evaluation:
         )
 
     def _report_missed(self, batch: CheckpointBatch, key: Key, unread: tuple[int, int], why: str) -> None:
-        for code, span, next_step in missed(self.witnesses, key, self.writes.topic_id(key), unread):
-            message = f"{key}: {key.offsets(*span)} are missing: {why}; {next_step}"
-            self.findings.add(code, message, batch_id=batch.batch_id, key=key, span=span)
+        for one in self._missed(key, unread):
+            message = one.says(key, f"are missing: {why}")
+            self.findings.add(one.code, message, batch_id=batch.batch_id, key=key, span=one.span)
+
+    def _missed(self, key: Key, unread: tuple[int, int]) -> Sequence[Missed]:
+        """What the source says of offsets that no entry and no commit accounts for; it is asked about them."""
+        topic_id = self.writes.topic_id(key)
+        self.asked.setdefault((key.topic, key.partition), []).extend(to_ask(self.witnesses, key, topic_id, unread))
+        return list(missed(self.witnesses, key, topic_id, unread))

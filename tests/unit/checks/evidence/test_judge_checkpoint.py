@@ -22,9 +22,24 @@ from recon.model import (
     Unavailable,
     Verdict,
 )
-from recon.testing.evidence import NOW, SINK, START, Entry, checkpoint, gone, kafka, ledger, planned, span
+from recon.model.offsets import Spans
+from recon.model.proof import OffsetsWithoutRecord, Proofs
+from recon.testing.evidence import (
+    NOW,
+    SINK,
+    START,
+    TOPIC,
+    TOPIC_ID,
+    Entry,
+    checkpoint,
+    gone,
+    kafka,
+    ledger,
+    planned,
+    span,
+)
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, commit, delta, told, witnesses
+from tests.support.witnesses import codes, commit, delta, probe, sink_proof, told, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10)) for i in range(4)]
 LEDGER = ledger(*ENTRIES)
@@ -180,6 +195,47 @@ def test_a_swallowed_write() -> None:
 
 def test_a_swallowed_write_that_expired_since() -> None:
     assert told(judged(*PLANS, planned(4, (40, 50)), kafka=kafka(60, 70))) == [("LOSS_RETENTION", 0, 40, 50)]
+
+
+def test_kafka_is_asked_before_a_micro_batch_is_called_missing() -> None:
+    """A micro-batch of transaction markers, or aborted records, left nothing to write."""
+    plans, broker = (*PLANS, planned(4, (40, 50))), kafka(0, 50)
+    found = witnesses(LEDGER, delta=LOG, checkpoint=checkpoint(*plans, query_id="q-1"), kafka=broker)
+    assert CheckpointCommits().questions(found) == {(TOPIC, 0): Spans.of([(40, 50)])}
+    empty, aborted = probe([(40, 50)]), probe([(40, 50)], [(41, 42)])
+    for probes in (empty, aborted):
+        assert told(judged(*plans, kafka=broker, probes=probes), info=True) == [("EXPLAINED", 0, 40, 50)]
+    one, short = probe([(40, 50)], [(41, 42)], [(41, 42)]), probe([(40, 50)], truncated="the log ends at 49")
+    for probes in (one, short, probe([(40, 49)]), {}):
+        assert told(judged(*plans, kafka=broker, probes=probes)) == [("GAP", 0, 40, 50)]
+    uncommitted = judged(*plans, kafka=broker, probes=aborted, isolation_level="read_uncommitted")
+    assert told(uncommitted) == [("GAP", 0, 40, 50)] and same_message(uncommitted.findings[0].message)
+    # A topic that was created again says nothing about the one that was read, compaction nothing about what was there.
+    for other in (kafka(0, 50, topic_id="id-2"), kafka(0, 50, policy="compact")):
+        found = witnesses(LEDGER, delta=LOG, checkpoint=checkpoint(*plans, query_id="q-1"), kafka=other)
+        assert CheckpointCommits().questions(found) == {}
+    assert told(judged(*plans, kafka=kafka(0, 50, topic_id="id-2"), probes=empty)) == [("GAP", 0, 40, 50)]
+
+
+def test_what_an_audit_saw_to_hold_no_record_is_no_loss_once_kafka_deleted_it() -> None:
+    empty = OffsetsWithoutRecord(topic=TOPIC, topic_id=TOPIC_ID, partition=0, ranges=((40, 50),))
+    known = Proofs(of_sink={SINK: sink_proof(without_record=(empty,))})
+    plans, later = (*PLANS, planned(4, (40, 50))), kafka(60, 70)
+    assert told(judged(*plans, kafka=later, proofs=known), info=True) == [("EXPLAINED", 0, 40, 50)]
+    assert told(judged(*PLANS, planned(4, (40, 55)), kafka=later, proofs=known)) == [("LOSS_RETENTION", 0, 50, 55)]
+
+
+def test_a_long_range_is_asked_about_in_growing_parts() -> None:
+    plans, broker = (*PLANS, planned(4, (40, 200_040))), kafka(0, 200_040)
+    found = witnesses(LEDGER, delta=LOG, checkpoint=checkpoint(*plans, query_id="q-1"), kafka=broker)
+    asked = []
+    for _ in range(4):
+        (spans,) = CheckpointCommits().questions(found).values() or ((),)
+        if spans:
+            asked.append(spans.size)
+            found = replace(found, probes=probe(list(spans)))
+    assert asked == [10_000, 100_000, 200_000]
+    assert told(CheckpointCommits().judge(found), info=True) == [("EXPLAINED", 0, 40, 200_040)]
 
 
 def test_a_swallowed_write_in_the_middle() -> None:

@@ -9,7 +9,7 @@ import pytest
 from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
-from recon.testing.evidence import NOW, TOPIC, Entry, gone, kafka, ledger, span
+from recon.testing.evidence import NOW, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, told, witnesses
 
@@ -210,3 +210,17 @@ def test_a_gap_inside_does_not_move_the_end() -> None:
     """What a new checkpoint reads again from 0 is not unread."""
     again = ledger(Entry(0, (0, 100)), Entry(0, (0, 20), epoch=1))
     assert judged(kafka(0, 100), again).findings == ()
+
+
+def test_what_spark_finished_does_not_wait() -> None:
+    """Whether a micro-batch without an entry left records out is for checkpoint_commits to say."""
+    finished = checkpoint(planned(2, (100, 120)), query_id="q-1")
+    assert codes(judged(kafka(0, 120), checkpoint=finished)) == []
+    assert told(judged(kafka(0, 130), checkpoint=finished), info=True) == [("INFLIGHT", 0, 120, 130)]
+    assert told(judged(kafka(125, 130), checkpoint=finished)) == [("LOSS_RETENTION", 0, 120, 125)]
+    # A plan that is not finished, and one of another query, say nothing of what was read.
+    for other in (
+        checkpoint(planned(2, (100, 120), committed=False), query_id="q-1"),
+        checkpoint(planned(2, (100, 120)), query_id="q-2"),
+    ):
+        assert told(judged(kafka(0, 120), checkpoint=other), info=True) == [("INFLIGHT", 0, 100, 120)]
