@@ -55,6 +55,14 @@ def _swallows(world: World, _: random.Random) -> None:
     ran(1, world)
 
 
+def _is_guarded(world: World, _: random.Random) -> None:
+    """The usual guard of functions for foreachBatch; micro-batches of aborted records, or markers, alone."""
+    world.query.guarded = True
+    for outcome in ("aborted", "committed"):
+        world.produce(4, transaction=outcome)
+        world.micro_batch()
+
+
 def _has_no_entry(world: World, rng: random.Random) -> None:
     world.produce(5)
     world.micro_batch(entry=False, lose=rng.choice(((), (1,), (0, 3))), double=rng.choice(((), (2,))))
@@ -562,6 +570,7 @@ HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the
     "isolation_level_is_unknown",
     "broker_answers_no_hook",
     "compaction",
+    "is_guarded",
     "transaction_is_opened",
     "stops_in_a_micro_batch",
     "stranger_appends_other_rows",
@@ -576,6 +585,7 @@ FAULTS: dict[str, Act] = {
     for fault in (
         _skips,
         _swallows,
+        _is_guarded,
         _has_no_entry,
         _inflates,
         _loses_and_doubles,

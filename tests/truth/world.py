@@ -116,6 +116,7 @@ class Query:
     read_of: dict[tuple[str, int], Topic] = field(default_factory=dict)  # the incarnation that a position is of
     begins: dict[tuple[str, int], int] = field(default_factory=dict)  # below it nothing of that incarnation is read
     left_out: set[tuple[str, int]] = field(default_factory=set)  # partitions that its plans lack
+    guarded: bool = False  # whether its function returns at once where a micro-batch has no record
 
 
 @dataclass
@@ -308,6 +309,9 @@ class World:
         self.tell(f"Micro-batch {self.number} of {query.query_id} reads {spans_text(spans)}.")
         if swallow:
             self.tell("Its error is swallowed: nothing is written.")
+            return
+        if query.guarded and not read:
+            self.tell("It has no record, and the function returns at once.")
             return
         kept = self._returned(read)
         lost = {kept[i] for i in lose if i < len(kept)}

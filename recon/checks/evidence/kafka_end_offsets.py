@@ -144,7 +144,7 @@ class KafkaEndOffsets(EvidenceCheck):
         read = {key.partition for key in incarnations}
         for number in sorted(set(topic.partitions) - read):
             key, partition = Key(0, topic.topic, number), topic.partitions[number]
-            rows.append(tally.count(key, partition, None))
+            rows.append(tally.count(key, partition, finished.get(key)))
             if incarnations and partition.log_start > 0:
                 unread = missed(witnesses, key, topic.topic_id, (0, partition.log_start))
                 _report_missed(key, unread, "no micro-batch read the partition", findings)
@@ -253,12 +253,9 @@ def _finished(witnesses: Witnesses) -> Mapping[Key, int]:
     if ledger is None or checkpoint is None or not newest or ledger.heads[newest[0]].query_id != checkpoint.query_id:
         return {}
     last = ledger.heads[newest[0]].batch_id
-    return {
-        Key(read.source, read.topic, read.partition): read.end_offset
-        for batch in checkpoint.batches
-        if batch.committed and batch.batch_id > last
-        for read in batch.ranges
-    }
+    since = [batch for batch in checkpoint.batches if batch.committed and batch.batch_id > last]
+    ends = {Key(*new[:3]): new[3] for batch in since for new in batch.new_partitions}
+    return ends | {Key(r.source, r.topic, r.partition): r.end_offset for batch in since for r in batch.ranges}
 
 
 def _place(topic: str, ranges: Mapping[Key, Span]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -73,8 +73,11 @@ class OffsetContinuity(EvidenceCheck):
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         ledger = reading_of(witnesses)
         asked: dict[TopicPartition, list[Span]] = {}
-        for key, incarnation, hole in judged_holes(coverage(ledger)) if ledger is not None else ():
-            wanted = to_ask(witnesses, key, incarnation.topic_id, (hole.start, hole.end))
+        covered = coverage(ledger) if ledger is not None else None
+        unread = [(key, of, (hole.start, hole.end)) for key, of, hole in judged_holes(covered)] if covered else []
+        unread += [(key, of, (0, below)) for key, of, below in _late_starts(covered)] if covered else []
+        for key, incarnation, span in unread:
+            wanted = to_ask(witnesses, key, incarnation.topic_id, span)
             asked.setdefault((key.topic, key.partition), []).extend(wanted)
         return {where: Spans.of(spans) for where, spans in asked.items() if spans}
 
@@ -89,9 +92,9 @@ class OffsetContinuity(EvidenceCheck):
         _report_replays(covered, findings)
         _report_empty(covered, findings)
         _report_recreated(covered, findings)
-        anywhere = _may_start_anywhere(covered)
+        for key, incarnation, below in _late_starts(covered):
+            _judge_start(covered, key, incarnation, below, witnesses, findings)
         for key, incarnations in covered.incarnations.items():
-            _judge_start(covered, key, incarnations[0], key in anywhere, witnesses, findings)
             for number, incarnation in enumerate(incarnations):
                 _judge_incarnation(covered, key, incarnation, number, witnesses, findings)
         judge_logs(covered, witnesses, findings)
@@ -106,32 +109,42 @@ class OffsetContinuity(EvidenceCheck):
         )
 
 
+def _late_starts(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, int]]:
+    """The partitions that appear while the query runs and are read from another offset on than their first, and which.
+
+    A query begins with a table as it is, or with the version that it was told.
+    """
+    anywhere = _may_start_anywhere(covered)
+    for key, incarnations in covered.incarnations.items():
+        first = incarnations[0].stretches[0]
+        below = min(first.start, first.end)
+        if below and is_kafka(key.topic) and covered.judged(first.first) and key not in anywhere:
+            yield key, incarnations[0], below
+
+
 def _judge_start(
-    covered: Coverage, key: Key, incarnation: TopicIncarnation, anywhere: bool, witnesses: Witnesses, findings: Findings
+    covered: Coverage, key: Key, incarnation: TopicIncarnation, below: int, witnesses: Witnesses, findings: Findings
 ) -> None:
     """A partition that appears while the query runs is read from its first offset."""
     first = incarnation.stretches[0]
-    below = min(first.start, first.end)
-    if not is_kafka(key.topic):
-        return  # a query begins with a table as it is, or with the version that it was told
-    if below and covered.judged(first.first) and not anywhere:
-        head = covered.slice.heads[first.first]
-        before = covered.slice.heads[first.first - 1] if first.first else None
-        unentered = head.batch_id and not _is_entered(covered, head.query_id, head.batch_id - 1)
-        if witnesses.observed and (unentered or (before is not None and _unseen_between(before, head, witnesses))):
-            findings.add(
-                Code.INCONCLUSIVE,
-                f"{key}: the partition is new in {named(head)} and was read from offset {below} on; whether a "
-                "micro-batch before it, which is in no ledger entry, read what is below is not known",
-                head=head,
-                key=key,
-                span=(0, below),
-            )
-            return
-        reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
-        # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
-        unread = missed(witnesses, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION)
-        _report_missed(key, unread, head, reason, findings)
+    head = covered.slice.heads[first.first]
+    before = covered.slice.heads[first.first - 1] if first.first else None
+    unentered = head.batch_id and not _is_entered(covered, head.query_id, head.batch_id - 1)
+    # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
+    unread = list(missed(witnesses, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION))
+    is_open = witnesses.observed and any(one.code is not Code.EXPLAINED for one in unread)
+    if is_open and (unentered or (before is not None and _unseen_between(before, head, witnesses))):
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{key}: the partition is new in {named(head)} and was read from offset {below} on; whether a "
+            "micro-batch before it, which is in no ledger entry, read what is below is not known",
+            head=head,
+            key=key,
+            span=(0, below),
+        )
+        return
+    reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
+    _report_missed(key, unread, head, reason, findings)
 
 
 def _is_entered(covered: Coverage, query_id: str, batch_id: int) -> bool:

@@ -118,9 +118,16 @@ class Writes:
         return incarnations[-1] if incarnations else None
 
     def topic_id(self, key: Key) -> str | None:
-        """The topic id under which a topic partition was read last; None where it is not known."""
+        """The topic id under which a topic partition was read last; None where it is not known.
+
+        A partition that no entry has is one of the topic that the other partitions are of.
+        """
         incarnation = self.incarnation(key)
-        return incarnation.topic_id if incarnation is not None else None
+        if incarnation is not None or self.covered is None:
+            return incarnation.topic_id if incarnation is not None else None
+        of_topic = (of[-1] for other, of in self.covered.incarnations.items() if other.topic == key.topic)
+        ids = {of_partition.topic_id for of_partition in of_topic}
+        return ids.pop() if len(ids) == 1 else None
 
     @cached_property
     def first_judged(self) -> int | None:
