@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Coverage
 from recon.model import EntryHead
+from recon.model.wire.passed import parts_of
 
 _TELL = ("committed", "already_committed")  # other entries do not say what their rows went through
 
@@ -66,11 +67,14 @@ def filtered_for_sure(covered: Coverage) -> Mapping[int, int | None]:
     """What the filter of an entry proves where a second call was not written, as `rows_filtered`; no others.
 
     0 where what it filtered is what the second call may have returned: nothing says that these rows are none of the
-    sink's. None where that is not known.
+    sink's. None where that is not known, and of a route, whose entry counts the rows of other routes as filtered.
     """
-    heads = covered.slice.heads
-    unsure = {call.entry: call.differs for call in second_calls(covered).values() if heads[call.entry].rows_filtered}
-    return {entry: 0 if differs else None for entry, differs in unsure.items()}
+    sure = {}
+    for call in second_calls(covered).values():
+        head = covered.slice.heads[call.entry]
+        if head.rows_filtered:
+            sure[call.entry] = 0 if call.differs and parts_of(head.transform)[1] is None else None
+    return sure
 
 
 __all__ = ["SecondCall", "filtered_for_sure", "second_calls"]
