@@ -157,7 +157,8 @@ class ForeachBatch(Sent):
         """Write one micro-batch and enter it in the ledger.
 
         Raises:
-            SinkError: the sink did not commit the write, or it must not go on; nothing was entered.
+            SinkError: the sink did not commit the write, or it must not go on; nothing was entered. Or another call of
+                the same run wrote the micro-batch: nothing of this one was written, and it is entered.
             NewEpochError: the checkpoint started over and its ranges overlap or miss the ledger's end.
             TableReplacedError: the sink's table is not the one that the ledger's entries were written into.
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
