@@ -59,7 +59,8 @@ CASES: Mapping[int, str] = {
     30: "the checkpoint was lost under a fixed app id",
     31: "the checkpoint's offsets and commits were deleted, under a fixed app id or recon's own",
     32: "a new checkpoint began at latest",
-    33: "another write took the app id and version of a micro-batch; txn settings that the session still had",
+    33: "another write took the app id and version of a micro-batch; txn settings that the session still had; "
+    "a second hook of the sink in one function",
     34: "two checkpoints wrote into one sink",
     35: "a retry returned other rows",
     36: "records are not read yet",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.own_writes import rows_in_files
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import as_in_files
+from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.counts import sum_of
 from recon.lazy import np
 from recon.model import CheckResult, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
@@ -85,26 +86,29 @@ class _Counts(NamedTuple):
 
 def _written(ledger: LedgerSlice, in_files: Mapping[tuple[int, int, int], int]) -> Iterator[_Counts]:
     """The counts of micro-batches, and of repairs that read what none of these had; replays read nothing further."""
+    covered = coverage(ledger)
+    sure = filtered_for_sure(covered)
+    in_part = {entry for entry in range(len(ledger.heads)) if covered.replays.get(entry, entry) in sure}
     for entry in range(ledger.anchors, len(ledger.heads)):
         head = as_in_files(ledger.heads[entry], in_files)
         if not head.reads or head.status == "already_committed":
             continue
-        counts = _Counts(head.rows_written, head.rows_filtered, head.rows_quarantined)
+        counts = _Counts(head.rows_written, sure.get(entry, head.rows_filtered), head.rows_quarantined)
         if head.is_micro_batch:
             yield counts
         elif head.is_repair:
-            offsets, first = _first_read(ledger, entry)
+            offsets, first = _first_read(ledger, entry, in_part)
             if first and first == offsets:
                 yield counts
             elif first:  # which of its rows are of these offsets is known where each offset has one
                 yield _Counts(first, 0, 0) if head.rows_written == offsets else _Counts(None, None, None)
 
 
-def _first_read(ledger: LedgerSlice, repair: int) -> tuple[int, int]:
-    """How many offsets a repair read, and how many of them no micro-batch or repair before it."""
+def _first_read(ledger: LedgerSlice, repair: int, but: Collection[int]) -> tuple[int, int]:
+    """How many offsets a repair read, and how many of them no micro-batch, `but` some, or repair before it."""
     before = np.array(
         [
-            entry >= ledger.anchors and head.reads and (head.is_micro_batch or entry < repair)
+            entry >= ledger.anchors and head.reads and (head.is_micro_batch or entry < repair) and entry not in but
             for entry, head in enumerate(ledger.heads)
         ],
         np.bool_,

@@ -3,9 +3,9 @@
 `read_kafka` opens the stream with the options that recon.yml names.
 `foreach_batch` makes the hook from recon.yml or from arguments. `writer` writes into one sink, `routes` into several.
 `writer` uses `identify` (query and offset ranges of the micro-batch, with `broker`), `epochs` (new or a replay),
-`prepare` (transform and stamp), `gate` (post-batch checks), `row_counts`, and `repair` (commits that a crash left
-without a ledger entry). `sent` is what a hook carries to a Connect server. The order of write, quarantine and ledger
-entry is what the crash tests hold: keep it.
+`calls` (another call of the same run), `prepare` (transform and stamp), `gate` (post-batch checks), `row_counts`, and
+`repair` (commits that a crash left without a ledger entry). `sent` is what a hook carries to a Connect server. The
+order of write, quarantine and ledger entry is what the crash tests hold: keep it.
 """
 
 from __future__ import annotations

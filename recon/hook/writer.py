@@ -17,6 +17,7 @@ from recon.errors import RefusedError, SinkError
 from recon.events import Emitter, MicroBatchFailed, MicroBatchWritten
 from recon.events.errors import sentence
 from recon.evidence.source_files import LogDigest
+from recon.hook import calls
 from recon.hook.adopt import require_not_written, take_over
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
@@ -130,9 +131,10 @@ class ForeachBatch(Sent):
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform, self._failpoint = transform, failpoint
         self.emitter = Emitter(project) if emitter is None else emitter
-        self._passed = passed(transform, routes)
+        self._routes, self._passed = routes, passed(transform, routes)
         self._name = f"pipeline {pipeline.name}, sink {sink.name}"
         self._location = project.location(sink)
+        self._ledger_place = project.ledger.table or project.resolve(project.ledger.location or "")
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
         self._files = LogDigest(self._checkpoint)
         self._broker = Broker(project.kafka)
@@ -155,7 +157,8 @@ class ForeachBatch(Sent):
         """Write one micro-batch and enter it in the ledger.
 
         Raises:
-            SinkError: the sink did not commit the write, or it must not go on; nothing was entered.
+            SinkError: the sink did not commit the write, or it must not go on; nothing was entered. Or another call of
+                the same run wrote the micro-batch: nothing of this one was written, and it is entered.
             NewEpochError: the checkpoint started over and its ranges overlap or miss the ledger's end.
             TableReplacedError: the sink's table is not the one that the ledger's entries were written into.
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
@@ -259,6 +262,7 @@ class ForeachBatch(Sent):
             require_not_written(self._name, self._location, identified, opened.newest_native)
 
         landed = self.writer.landed(stamp, earlier.sink_version) if earlier else None
+        entered = self._entered_by_this_run(opened, rows, batch, landed, started_at)
         status: EntryStatus
         if earlier and landed:
             status = "already_committed"
@@ -276,11 +280,47 @@ class ForeachBatch(Sent):
             kafka_state=self._broker.state(),
         )
         self._failpoint(failpoints.BEFORE_LEDGER, stamp)
-        self._enter(opened, entry, stamp, landed.size)
+        if not (entered and status == "already_committed"):
+            self._enter(opened, entry, stamp, landed.size)
         self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
         self._failpoint(failpoints.AFTER_LEDGER, stamp)
         if self._checks.others:
             self._gate.require_whole_batch(self.writer.rows_of(rows.frame.sparkSession, landed, stamp), landed.version)
+
+    def _entered_by_this_run(
+        self, opened: Opened, rows: BatchRows, batch: BatchToWrite, landed: Landed | None, started_at: datetime
+    ) -> bool:
+        """Whether an earlier call of this run entered the micro-batch; if not, it is this call's from now on.
+
+        Raises:
+            SinkError: that call gave other rows. This one is entered, too, so that an audit finds it.
+        """
+        stamp, earlier, place = batch.stamp, batch.replays, (self._ledger_place, self.pipeline.name, self.sink.name)
+        call = calls.Call(
+            run_id=stamp.run_id,
+            number=(stamp.epoch, stamp.batch_id),
+            frame=rows.frame,
+            transform=self._transform,
+            routes=self._routes,
+        )
+        before = calls.before(place, call) if earlier else None
+        if earlier is None or before is None:
+            calls.remember(place, call)
+            return False
+        if call.gives_same_rows(before):
+            log.warning("%s: %s was written in this run and given to the hook again", self._name, named(stamp))
+            return earlier.run_id == stamp.run_id and earlier.status != "rebuilt"
+        there = landed or Landed(version=earlier.sink_version, rows=earlier.rows_written)
+        counts = RowCounts.of_entry(earlier, there, earlier.rows_quarantined)
+        opened.ledger.append(
+            self._entry(rows, batch, "already_committed", counts, there, started_at, earlier.attempt + 1)
+        )
+        raise SinkError(
+            f"{self._name}: another call of the hook wrote micro-batch {stamp.batch_id} in this run, "
+            f"{call.difference(before)}, and a sink takes a micro-batch once: nothing of this call was written; write "
+            "both with one transform, split the rows with `routes` in recon.yml, or give each call a sink of its own; "
+            "then restart the query, run `recon audit`, and repair what the micro-batch lacks"
+        )
 
     def write_repair(self, rows: BatchRows, batch: BatchToWrite, ledger: Ledger) -> LedgerEntry:
         """Write rows that were read again, as a repair of its own, and enter it in the ledger.

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recon.checks.evidence.coverage import coverage
+from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.errors import EvidenceError, ReconError
 from recon.evidence import delta_log, delta_rows
 from recon.ledger import Ledger, quarantined
@@ -168,6 +170,9 @@ class Hops:
             return "not decided", f"no row; not all that micro-batches wrote of {which} could be looked at"
         if any(head.rows_filtered is None for head in heads):
             return "not decided", f"no row; {which} was read, and whether the transform dropped rows was not counted"
+        if filtered_for_sure(coverage(entries)):
+            why = "the hook was called twice for a micro-batch, and the call that was not written may have had it"
+            return "not decided", f"no row; {which} was read, and {why}"
         filtered = sum(head.rows_filtered or 0 for head in heads)
         if pipeline.source.passes == "skip":
             return "not decided", f"no row; the query may have passed over {which} (skipChangeCommits)"

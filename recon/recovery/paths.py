@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from recon.checks.evidence.coverage import coverage
+from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.errors import EvidenceError, LedgerError, ReconError
 from recon.evidence import commit_rows, delta_log, delta_rows, observed
 from recon.lazy import np
@@ -373,6 +375,10 @@ class RecordPaths:
             if not any(_read_every_offset(head, self.entries, at) for head, at in zip(heads, found, strict=True)):
                 return outcome, f"no row; {said}", ()
             said += "; each offset of the micro-batch was counted as a record when it was read"
+        covered = coverage(self.entries)
+        if any(covered.replays.get(at, at) in filtered_for_sure(covered) for at in found):
+            why = "the hook was called twice for the micro-batch, and the call that was not written may have had it"
+            return "not decided", f"no row; {said}; {why}", ()
         if dropped := self._filtered(heads):
             return "filtered", f"no row; {said}; {dropped}", ()
         if any(head.rows_filtered is None for head in heads):

@@ -12,7 +12,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.INFLIGHT: "Records that are unread, or belong to an open transaction: a later micro-batch should read them.",
     Code.EXPLAINED: "Offsets without a row, each with a reason: a transaction marker, an aborted transaction, "
     "compaction, a filter of the transform, or quarantine.",
-    Code.REPLAYED: "Spark ran a micro-batch again after an interruption, and its rows are in the sink once.",
+    Code.REPLAYED: "A micro-batch was given to the hook again, as after an interruption, and is in the sink once.",
     Code.NEW_EPOCH: "The checkpoint was replaced: batch ids started over, or the query has a new id.",
     Code.REPAIRED: "An earlier audit refuted this, and now it is in order: the range was read after all, or the "
     "rows are there again.",

@@ -14,14 +14,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from recon.audit.run import run_audit
-from recon.errors import ConfigError
+from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
 from recon.model import ReconStamp, parse_stamp
 from recon.project import CheckConfig, CheckSpec
+from recon.recovery.repair.run import repair
 from recon.recovery.starting_offsets import starting_offsets
 from recon.sinks.failpoints import BEFORE_LEDGER
-from tests.cases.lake import Lake, failing, findings, ranges, statuses
+from tests.cases.lake import Lake, complete, failing, findings, ranges, statuses, told
 from tests.support.failpoints import dies_at
 from tests.support.messages import raises
 
@@ -353,3 +354,118 @@ def test_names_that_do_not_exist(make_lake: MakeLake) -> None:
         foreach_batch(pipeline="p")
     with raises(ConfigError):
         foreach_batch(pipeline="p", checkpoint="c", target="t", ledger="l", on_new_epoch="stpo")
+
+
+# -- two calls for one micro-batch -------------------------------------------------------------------------------------
+
+
+def even(frame: DataFrame) -> DataFrame:
+    return frame.where("_source_offset % 2 = 0")
+
+
+def odd(frame: DataFrame) -> DataFrame:
+    return frame.where("_source_offset % 2 = 1")
+
+
+def both(frame: DataFrame) -> DataFrame:
+    return even(frame).unionByName(odd(frame))
+
+
+def calling(*hooks: ForeachBatch) -> Callable[[DataFrame, int], None]:
+    """A function for foreachBatch that calls several hooks."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for hook in hooks:
+            hook(frame, batch_id)
+
+    return write
+
+
+@pytest.mark.case(33, "GAP")
+def test_two_hooks_of_one_sink_in_one_function(make_lake: MakeLake) -> None:
+    """The second call is refused, also after a restart; what it lacks is found, and repaired as the message says."""
+    lake = make_lake()
+    lake.produce(20)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException) as caught:
+            lake.run(calling(lake.hook(transform=even), lake.hook(transform=odd)), per_trigger=10)
+        said = message_of(caught)
+        assert said.startswith("pipeline p, sink s: another call of the hook wrote micro-batch 0 in this run"), said
+        assert f"with {__name__}:even, and this call has {__name__}:odd" in said and "`routes`" in said, said
+    assert lake.values() == [(0, offset) for offset in range(0, 10, 2)]
+    assert failing(lake.audit()) == {"GAP"}
+
+    lake.run(transform=both, per_trigger=10)
+    run = lake.audit()
+    assert failing(run) == {"GAP"} and run.pipelines[0].answer == "not complete", told(run)
+    assert repair(lake.project, "p", "s", spark=lake.spark, transform=both).rows == 5
+    run = lake.audit()
+    assert complete(run), told(run)
+    assert lake.values() == [(0, offset) for offset in range(20)]
+    run = lake.audit(full=True)
+    assert complete(run), told(run)
+
+
+@pytest.mark.case(33, "GAP")
+def test_a_ledger_in_which_a_second_call_was_taken_for_a_replay(make_lake: MakeLake) -> None:
+    """As versions before wrote it, and as it is where the function swallows the error."""
+    lake = make_lake()
+    lake.produce(20)
+    first, second = lake.hook(transform=even), lake.hook(transform=odd)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        first(frame, batch_id)
+        with pytest.raises(SinkError):
+            second(frame, batch_id)
+
+    lake.run(write, per_trigger=10)
+    assert [(e.batch_id, e.status, e.transform) for e in lake.entries()] == [
+        (number, status, f"{__name__}:{name}")
+        for number in range(2)
+        for status, name in (("committed", "even"), ("already_committed", "odd"))
+    ]
+    run = lake.audit()
+    assert failing(run) == {"GAP"} and run.pipelines[0].answer == "not complete", told(run)
+    assert ranges(findings(run, "GAP")) == {(0, offset, offset + 1) for offset in range(1, 20, 2)}
+    assert not [f for f in findings(run, "REPLAYED") if "written once" in f.message]
+
+
+def test_a_function_that_splits_the_micro_batch_before_one_hook(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    hook = lake.hook()
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for rest in range(2):
+            hook(frame.where(f"offset % 2 = {rest}"), batch_id)
+
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run(write)
+    assert "in this run, with another DataFrame" in message_of(caught)
+    assert failing(lake.audit()) == {"GAP"}
+
+
+def test_a_function_that_tries_again_writes_once(make_lake: MakeLake) -> None:
+    """The hook had written when something behind it failed, or when the hook itself did."""
+    lake = make_lake()
+    lake.produce(20)
+    hook, failed = lake.hook(transform=even, failpoint=dies_at(BEFORE_LEDGER, times=1)), set[int]()
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for _ in range(4):
+            try:
+                hook(frame.where("value IS NOT NULL"), batch_id)  # a DataFrame of its own each time
+                if batch_id not in failed:
+                    failed.add(batch_id)
+                    raise RuntimeError("something behind the hook failed")
+            except RuntimeError:
+                continue
+            return
+
+    lake.run(write, per_trigger=10)
+    assert [(e.batch_id, e.status) for e in lake.entries()] == [
+        (0, "rebuilt"), (0, "already_committed"), (1, "committed"),
+    ]  # fmt: skip
+    run = lake.audit()
+    assert complete(run), told(run)
+    assert lake.values() == [(0, offset) for offset in range(0, 20, 2)]

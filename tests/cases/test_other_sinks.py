@@ -126,6 +126,23 @@ def test_a_topic_that_is_written_without_transactions(make_sink: MakeSink, topic
     assert ranges(findings(run, "REPEATED")) == {(0, 0, 10)} and not failing(run), told(run)
 
 
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_second_hook_of_the_sink_in_one_function(make_sink: MakeSink, mode: str) -> None:
+    """It is refused, whether the sink would have left out its rows, replaced the others by them, or kept both."""
+    lake = make_sink(kind="parquet", mode=mode, target="files")
+    lake.produce(10)
+    first, second = lake.hook(transform=keyed), lake.hook(transform=lambda frame: keyed(frame).where("k > 'k4'"))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        first(frame, batch_id)
+        second(frame, batch_id)
+
+    with pytest.raises(StreamingQueryException, match="another call of the hook wrote micro-batch 0 in this run"):
+        lake.run(write)
+    assert [entry.status for entry in lake.entries()] == ["committed", "already_committed"]
+    assert lake.spark.read.parquet(str(lake.path / "files")).count() == 10
+
+
 @pytest.mark.case(61, "DUPLICATE")
 def test_two_drivers_write_a_micro_batch_into_a_sink_without_versions(make_sink: MakeSink, tmp_path: Path) -> None:
     """Its write is said to be exactly-once, and appends."""

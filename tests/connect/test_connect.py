@@ -212,6 +212,43 @@ def test_a_ledger_that_spark_keeps(stream: MakeStream) -> None:
     assert [e.rows_read for e in lake.entries()] == [10, 10]
 
 
+def half(rest: int) -> Callable[[DataFrame], DataFrame]:
+    return lambda frame: keyed(frame).where(f"id % 2 = {rest}")
+
+
+def test_a_second_hook_of_the_sink_in_one_function(stream: MakeStream) -> None:
+    """The process on the server that runs the function knows the first call; the two transforms have one name."""
+    lake = stream(DELTA)
+    lake.produce(*range(20))
+    first, second = (recon.foreach_batch(lake.path, pipeline="p", transform=half(rest)) for rest in range(2))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        first(frame, batch_id)
+        second(frame, batch_id)
+
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=r"recon\.errors\.SinkError: .*another call of the hook wrote"):
+            lake.run(write)
+    assert rows_of(lake) == list(range(0, 10, 2))
+    run = lake.audit()
+    assert {p.answer for p in run.pipelines} == {"could not be proved"}, told(run)
+
+
+def test_a_function_that_calls_the_hook_again(stream: MakeStream) -> None:
+    lake = stream(DELTA)
+    lake.produce(*range(20))
+    hook = recon.foreach_batch(lake.path, pipeline="p", transform=keyed)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        for _ in range(2):
+            hook(frame.where("value IS NOT NULL"), batch_id)
+
+    lake.run(write)
+    assert [e.status for e in lake.entries()] == ["committed"] * 2
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
 # -- kills and mistakes ------------------------------------------------------------------------------
 
 

@@ -193,6 +193,17 @@ def _filters(world: World, rng: random.Random) -> None:
     ran(1, world)
 
 
+def _calls_two_hooks(world: World, rng: random.Random) -> None:
+    """Of the sink, in one function. Of a run that nobody knows, two transforms of one name look like a replay."""
+    world.produce(rng.randint(0, 5))
+    transforms, run_id = rng.choice(
+        ((("job:even", "job:odd"), "r-1"), (("job:even", "job:odd"), None), (("job:half", "job:half"), "r-1"))
+    )
+    rest = rng.choice((0, 1))
+    between = rng.choice((None, None, world.tick, lambda: audit(world)))
+    world.two_calls(lambda offset: offset % 2 == rest, transforms, run_id=run_id, between=between)
+
+
 def _sets_the_checkpoint_back(world: World, _: random.Random) -> None:
     planned = world.query.planned
     if len(planned) > 1:
@@ -609,6 +620,7 @@ FAULTS: dict[str, Act] = {
         _adds_a_partition,
         _purges_the_checkpoint,
         _sets_the_checkpoint_back,
+        _calls_two_hooks,
         _filters,
         _sink_doubles,
         _rewrites,

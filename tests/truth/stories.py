@@ -75,6 +75,59 @@ def next_day(world: World) -> None:
 # -- what was proved is remembered as a time ------------------------------------------------------------------------
 
 
+@of_case(33, "GAP")
+def second_hook_of_the_sink_in_one_run() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.two_calls(lambda offset: offset % 2 == 0)
+    return world, audit(world)
+
+
+@of_case(33, "GAP")
+def second_hook_of_the_sink_in_the_run_that_tries_a_micro_batch_again() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.two_calls(lambda offset: offset % 2 == 0, between=world.tick)
+    return world, audit(world)
+
+
+@of_case(33, "INCONCLUSIVE")
+def second_hook_of_the_sink_whose_transform_has_the_same_name() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.two_calls(lambda offset: offset % 2 == 0, ("job:half", "job:half"))
+    return world, audit(world)
+
+
+@of_case(33, "INCONCLUSIVE")
+def second_hook_of_the_sink_in_a_run_that_nobody_knows() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.two_calls(lambda offset: offset % 2 == 0, run_id=None)
+    return world, audit(world)
+
+
+@of_case(33, "GAP")
+def second_hook_of_the_sink_whose_first_one_was_audited_before() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.two_calls(lambda offset: offset % 2 == 0, between=lambda: audit(world))
+    return world, audit(world)
+
+
+@of_case(33)
+def new_run_with_another_transform() -> tuple[World, Judgement]:
+    """The first micro-batch of the run is one that the run before it had written."""
+    world = ran(2)
+    world.query.filters = lambda offset: offset % 3 == 0
+    world.produce()
+    world.of_call = {"run_id": "r-1", "transform": "job:old"}
+    world.crash("commit")
+    world.of_call = {"run_id": "r-2", "transform": "job:new"}
+    world.restart()
+    return ran(1, world), audit(world)
+
+
 @of_case(41, "GAP")
 def first_micro_batch_swallowed() -> tuple[World, Judgement]:
     world = World()

@@ -176,6 +176,8 @@ class World:
         self.settled = True  # nothing happened since the beginning, or since all was accepted, that an audit may refute
         self.forgiven_rows: Counter[Place] = Counter()  # how many rows each record had then
         self.written: dict[int, int] = {}  # rows in the files that each version added
+        self.of_call: dict[str, Any] = {}  # what entries say of the call of the hook that runs, where it is one of two
+        self.takes: Callable[[int], bool] = lambda offset: True  # the offsets that this call gives to the sink
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
         self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
         self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
@@ -328,6 +330,42 @@ class World:
         returned = kept if by == "sink" else faulty
         read = [place for place in read if place not in lost] + again if by == "reader" else read
         self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
+
+    def two_calls(
+        self,
+        takes: Callable[[int], bool],
+        transforms: tuple[str, str] = ("job:one", "job:other"),
+        *,
+        run_id: str | None = "r-1",
+        between: Callable[[], Any] | None = None,
+    ) -> None:
+        """A micro-batch for which the user's function calls two hooks of the sink; of the second nothing is written.
+
+        Args:
+            takes: the offsets that the first one gives to the sink; the second one would give the others.
+            transforms: the names of the two hooks' transforms.
+            run_id: of the run; None where the hook does not learn it.
+            between: what happens between the two, after the driver died and before the query starts again.
+        """
+        self.takes, self.of_call = takes, {"run_id": run_id, "transform": transforms[0]}
+        self.micro_batch(finish=between is None)
+        self.takes = lambda offset: True
+        version, spans, read, returned = self.last
+        stamp, written = self.commits[version].stamp, self.commits[version].rows_taken or 0
+        assert stamp is not None
+        calls = [transforms[1]]
+        if between is not None:
+            self.tell("The driver dies before it calls the second hook.")
+            between()
+            self.tick()
+            calls, run_id = list(transforms), run_id and "r-2"
+        for attempt, transform in enumerate(calls, start=2):
+            again: dict[str, Any] = {"status": "already_committed", "attempt": attempt, "transform": transform}
+            again["run_id"] = run_id
+            self.enter(stamp, spans, read=read, returned=returned, written=written, version=version, **again)
+        self.query.planned[-1] = replace(self.query.planned[-1], committed=True)
+        self.of_call = {}
+        self.tell(f"The function calls a second hook of the sink, with {transforms[1]}: nothing of it is written.")
 
     def crash(self, at: Literal["write", "entry", "commit"], **faults: Any) -> None:
         """The driver dies in a micro-batch: before its write, before its ledger entry, before commits/N."""
@@ -492,7 +530,8 @@ class World:
     def _returned(self, read: Sequence[Place]) -> list[Place]:
         """What the transform makes of the records that were read."""
         query = self.query
-        return [place for place in read if not query.filters(place[3]) for _ in range(query.makes(place[3]))]
+        kept = (place for place in read if self.takes(place[3]) and not query.filters(place[3]))
+        return [place for place in kept for _ in range(query.makes(place[3]))]
 
     def _plan(self, spans: Sequence[OffsetSpan], finish: bool) -> None:
         query = self.query
@@ -581,6 +620,7 @@ class World:
             "sink_table_id": self.table_id,
             "sink_version": version,
             **({} if self.counts_known else dict.fromkeys(_COUNTS)),
+            **self.of_call,
             "started_at": self.now + self.skew,
             "committed_at": self.now + self.skew + timedelta(seconds=2),
             "spark_version": "4.0.0",

@@ -26,6 +26,7 @@ from recon.checks.evidence.coverage import (
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.second_calls import second_calls
 from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
 from recon.model import Code, EntryHead, Verdict, Witnesses
@@ -59,7 +60,8 @@ class OffsetContinuity(EvidenceCheck):
             epochs show; or the topic's id was not known when it was read. Or offsets of micro-batches that Spark wrote
             without recon, and whose plan was gone from the checkpoint before recon looked.
         NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and written
-            once, micro-batches that read nothing; they explain and do not fail.
+            once, micro-batches that read nothing; they explain and do not fail. REPLAYED names a second call of the
+            hook with another transform in one run, too: what the sink lacks of it is `source_rows`' question.
 
     A slice that begins in the middle of the ledger takes everything before its anchors as read: earlier audits
     judged it.
@@ -341,9 +343,18 @@ def _report_epochs(covered: Coverage, findings: Findings) -> None:
 
 
 def _report_replays(covered: Coverage, findings: Findings) -> None:
+    unwritten = {call.again: covered.slice.heads[call.entry] for call in second_calls(covered).values() if call.differs}
     for entry in covered.replays:
         head = covered.slice.heads[entry]
-        if covered.judged(entry):
+        if entry in unwritten and covered.judged(entry):
+            transforms = (one.transform or "no transform" for one in (unwritten[entry], head))
+            findings.add(
+                Code.REPLAYED,
+                f"{named(head)} was given to the hook again in the same run, and nothing of that call was written; the "
+                "transforms of the two are {} and {}: source_rows tells which records have no row".format(*transforms),
+                head=head,
+            )
+        elif covered.judged(entry):
             at = f", version {head.sink_version} of the sink" if head.sink_version is not None else ""
             findings.add(
                 Code.REPLAYED,

@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 from recon.checks.evidence.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
+from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.checks.evidence.stateful_operators import Operators
 from recon.lazy import np
 from recon.model import CountedRows, EntryHead, LedgerSlice
@@ -227,11 +228,13 @@ def account(
     )
     transforms = transforms or bool(ledger.transforms_later) or filters is True or filtered_before
     expected = _fingerprints(ledger) if records is None else None
-    counted = {}
+    counted, sure = {}, filtered_for_sure(covered)
     for entry in covered.judged_entries():
         head, size = heads[entry], width[entry]
         if filters is False and (head.rows_filtered or head.is_observed):
             head = replace(head, rows_filtered=0)
+        elif entry in sure:
+            head = replace(head, rows_filtered=sure[entry])
         counts = _count(head, size, returned[entry], transforms=transforms, operators=operators, trimmed=trimmed[entry])
         if explodes and not operators.keeps_state(head) and not _left_as_read(head):
             counts = Counted(None, 0 if filters is False else None, True, 0, counts.quarantined)

@@ -93,6 +93,24 @@ def test_replays_and_what_was_read_twice_count_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("repaired", "expected"), [(False, {"rows": 5, "missing": 5}), (True, {"rows": 9, "filtered": 1})]
+)
+def test_what_is_filtered_where_a_second_call_of_the_hook_was_not_written(
+    repaired: bool, expected: dict[str, int | None]
+) -> None:
+    """The repair drops one of the offsets that it reads again."""
+    first = {"run_id": "r-1", "sink_version": 0, "rows_written": 5, "rows_filtered": 5}
+    again = {**first, "attempt": 2, "status": "already_committed", "transform": "job:odd"}
+    calls = [Entry(0, (0, 10), transform="job:even", **first), Entry(0, (0, 10), **again)]
+    repair = Entry(0, (5, 10), epoch=REPAIRS, status="repaired", rows_read=5, rows_written=4, rows_filtered=1)
+    present = group(0, (0, 9)) if repaired else group(0, (0, 5))
+    probes = probe([(0, 10)], [(0, 10)], [(0, 10)])
+    found = account(ledger(*calls, *([repair] if repaired else [])), rows=rows(present), probes=probes)
+    assert told(found) == expected
+    assert found is not None and found.difference == 0
+
+
+@pytest.mark.parametrize(
     ("repair", "expected"),
     [
         (Entry(0, (20, 24)), {"rows": 28}),  # no micro-batch read them: the sum has its rows

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from recon.errors import NewEpochError
+from recon.errors import NewEpochError, SinkError
 from recon.hook import ForeachBatch, foreach_batch
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import BatchRows, PreparedRows
@@ -31,8 +31,8 @@ SPARK = SimpleNamespace(version="4.0.0")  # as with Spark Connect there is no Sp
 class Rows(BatchRows):
     """10 rows read; `written` of them are left by the transform."""
 
-    def __init__(self, read: int | None = None) -> None:
-        self.frame: Any = SimpleNamespace(sparkSession=SPARK)
+    def __init__(self, read: int | None = None, spark: SimpleNamespace = SPARK) -> None:
+        self.frame: Any = SimpleNamespace(sparkSession=spark)
         self.observed: Any = None if read is None else SimpleNamespace(counted=lambda: CountedRows(read, None))
 
     @override
@@ -181,3 +181,96 @@ def test_counts_that_nobody_reports_are_unknown(make_hook: Callable[..., Foreach
     sink.confirms = {"rows": 6, "given": 8}  # the sink kept one row per key
     hook.write(Rows(read=10), 2)
     assert counts(entries(hook)[-1]) == (10, 4, 0, 6)
+
+
+# -- several calls for one micro-batch ---------------------------------------------------------------------------------
+
+
+REFUSED = "another call of the hook wrote micro-batch 0 in this run"
+
+
+def run(run_id: str) -> SimpleNamespace:
+    """A session in whose thread a run of query q-1 calls the function of foreachBatch."""
+    properties = {"sql.streaming.queryId": "q-1", "spark.jobGroup.id": run_id}
+    return SimpleNamespace(version="4.0.0", sparkContext=SimpleNamespace(getLocalProperty=properties.get))
+
+
+def evens(frame: Any) -> Any:
+    return frame
+
+
+def odds(frame: Any) -> Any:
+    return frame
+
+
+def test_a_second_call_of_a_run_with_another_transform_is_refused(
+    make_hook: Callable[..., ForeachBatch], sink: Sink
+) -> None:
+    """In every run, as a restart does not make its rows written; what was refused is entered, for the audit."""
+    one, other = make_hook(transform=evens), make_hook(transform=odds)
+    for run_id in ("r-1", "r-2"):
+        rows = Rows(read=10, spark=run(run_id))
+        one.write(rows, 0)
+        with pytest.raises(SinkError, match=REFUSED):
+            other.write(rows, 0)
+    assert [(entry.run_id, entry.status, entry.transform) for entry in entries(one)] == [
+        ("r-1", "committed", f"{__name__}:evens"),
+        ("r-1", "already_committed", f"{__name__}:odds"),
+        ("r-2", "already_committed", f"{__name__}:evens"),
+        ("r-2", "already_committed", f"{__name__}:odds"),
+    ]
+    assert {counts(entry) for entry in entries(one)} == {(10, 2, 0, 8)} and sink.writes == ["p:s:0:0"]
+    one.write(Rows(read=10, spark=run("r-2")), 1)
+    assert attempt(entries(one)[-1]) == (1, "committed", 1)
+
+
+def made(number: int) -> Callable[[Any], Any]:
+    return lambda frame: (frame, number)[0]
+
+
+def test_two_transforms_of_one_name_are_two(make_hook: Callable[..., ForeachBatch], sink: Sink) -> None:
+    rows = Rows(read=10, spark=run("r-1"))
+    make_hook(transform=made(0)).write(rows, 0)
+    with pytest.raises(SinkError, match=REFUSED):
+        make_hook(transform=made(1)).write(rows, 0)
+    assert sink.writes == ["p:s:0:0"]
+
+
+def test_another_frame_in_the_same_run_is_refused(make_hook: Callable[..., ForeachBatch], sink: Sink) -> None:
+    """As where the function of foreachBatch splits the micro-batch before the hook."""
+    hook = make_hook()
+    hook.write(Rows(read=5, spark=run("r-1")), 0)
+    with pytest.raises(SinkError, match=REFUSED):
+        hook.write(Rows(read=5, spark=run("r-1")), 0)
+    assert sink.writes == ["p:s:0:0"]
+
+
+@pytest.mark.parametrize("again", ["the same hook", "another hook with the same transform"])
+def test_a_retry_within_a_run_writes_and_enters_nothing(
+    make_hook: Callable[..., ForeachBatch], sink: Sink, again: str
+) -> None:
+    rows, hook = Rows(read=10, spark=run("r-1")), make_hook(transform=evens, failpoint=dies_at(AFTER_LEDGER, times=1))
+    with pytest.raises(RuntimeError, match="died"):
+        hook.write(rows, 0)
+    (hook if again == "the same hook" else make_hook(transform=evens)).write(rows, 0)
+    assert [attempt(entry) for entry in entries(hook)] == [(0, "committed", 1)] and sink.writes == ["p:s:0:0"]
+
+
+def test_a_retry_writes_what_the_call_before_it_did_not(make_hook: Callable[..., ForeachBatch], sink: Sink) -> None:
+    """Also with another transform, as nothing of the micro-batch is in the sink."""
+    rows = Rows(read=10, spark=run("r-1"))
+    with pytest.raises(RuntimeError, match="died"):
+        make_hook(transform=evens, failpoint=dies_at(BEFORE_WRITE)).write(rows, 0)
+    hook = make_hook(transform=odds)
+    hook.write(rows, 0)
+    assert [attempt(entry) for entry in entries(hook)] == [(0, "committed", 1)] and sink.writes == ["p:s:0:0"]
+
+
+def test_where_the_run_is_not_known_another_call_may_be_a_replay(
+    make_hook: Callable[..., ForeachBatch], sink: Sink
+) -> None:
+    hook = make_hook(transform=evens)
+    hook.write(Rows(read=10), 0)
+    make_hook(transform=odds).write(Rows(read=10), 0)
+    assert [attempt(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "already_committed", 2)]
+    assert sink.writes == ["p:s:0:0"]

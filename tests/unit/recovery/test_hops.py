@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,14 @@ def test_filtered_or_lost(chain: Chain) -> None:
     chain.write("bronze", range(30, 40))
     chain.write("silver", range(30, 38), read=10, rows_filtered=None)
     assert chain.outcomes(39) == {"bronze": "found", "silver": "not decided"}
+
+
+def test_what_a_call_of_the_hook_that_was_not_written_may_have_had_is_not_filtered(chain: Chain) -> None:
+    chain.write("bronze", range(10))
+    chain.write("silver", [], read=10, run_id="r-1", transform="job:even")
+    (first,) = chain.ledger.entries("silver", "silver")
+    chain.ledger.append(replace(first, status="already_committed", attempt=2, transform="job:odd"))
+    assert chain.outcomes(4) == {"bronze": "found", "silver": "not decided"}
 
 
 def test_a_version_that_was_read_in_part_is_never_missing(chain: Chain) -> None:

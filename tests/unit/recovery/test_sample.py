@@ -254,10 +254,13 @@ def test_which_rows_were_filtered_is_not_known_from_their_number(lake: Lake, bro
     assert set(lake.outcomes().values()) == {"not decided"}
 
 
-@pytest.mark.parametrize(("more", "outcome"), [(0, "filtered"), (1, "not decided")])
+@pytest.mark.parametrize(
+    ("more", "second", "outcome"), [(0, None, "filtered"), (1, None, "not decided"), (0, "job:odd", "not decided")]
+)
 def test_filtered_is_said_only_where_the_commit_has_exactly_what_the_transform_returned(
-    lake: Lake, more: int, outcome: str
+    lake: Lake, more: int, second: str | None, outcome: str
 ) -> None:
+    """And where no second call of the hook, in the same run, had another transform."""
     lake.write(0, [0, 1, 2, 3], rows_filtered=6)
     of_commit = commit_rows.read(Storage(lake.table), [0])[0]
     assert isinstance(of_commit, CommitRows) and of_commit.held.fingerprint is not None
@@ -267,9 +270,15 @@ def test_filtered_is_said_only_where_the_commit_has_exactly_what_the_transform_r
     lake.ledger = open_ledger(lake.project)
     counted = {"rows_given": 4, "fingerprint_given": of_commit.held.fingerprint + more, "rows_filtered": 6}
     ranges = (OffsetSpan("orders", "id-1", 0, 0, 10),)
-    lake.ledger.append(ledger_entries.entry(0, offsets=ranges, rows_read=10, **counted))
+    of_call = {"offsets": ranges, "rows_read": 10, "run_id": "r-1", **counted}
+    lake.ledger.append(ledger_entries.entry(0, transform="job:even", **of_call))
+    if second is not None:
+        again = {"status": "already_committed", "attempt": 2, "transform": second}
+        lake.ledger.append(ledger_entries.entry(0, **again, **of_call))
     assert lake.outcomes() == dict.fromkeys(range(4, 10), outcome)
-    assert ("the transform dropped 6 rows, and the commit has exactly" in lake.paths()[5].said) is (more == 0)
+    said = lake.paths()[5].said
+    assert ("the transform dropped 6 rows, and the commit has exactly" in said) is (outcome == "filtered")
+    assert ("the hook was called twice" in said) is (second is not None)
 
 
 def test_a_row_of_a_later_entry_is_found(lake: Lake) -> None:

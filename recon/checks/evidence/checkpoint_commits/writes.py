@@ -15,6 +15,7 @@ from recon.checks.evidence.checkpoint_commits.transactions import Transactions
 from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
+from recon.checks.evidence.second_calls import second_calls
 from recon.checks.evidence.table_history import unseen
 from recon.model import (
     CheckpointBatch,
@@ -246,11 +247,13 @@ class Writes:
 
     @cached_property
     def tried_again(self) -> set[int]:
-        """Entries that a micro-batch of the period repeats."""
+        """Entries that a micro-batch of the period repeats; those of which a second call was not written left out."""
         covered = self.covered
         if covered is None:
             return set()
-        return {first for replay, first in covered.replays.items() if covered.judged(replay)}
+        unwritten = {call.entry for call in second_calls(covered).values() if call.differs}
+        repeated = {first for replay, first in covered.replays.items() if covered.judged(replay)}
+        return repeated - unwritten
 
     @property
     def heads(self) -> Sequence[EntryHead]:

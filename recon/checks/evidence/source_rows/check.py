@@ -49,6 +49,7 @@ from recon.checks.evidence.source_rows.transactions import (
     read_while_open,
     readings_of,
 )
+from recon.checks.evidence.source_rows.unwritten import judge_unwritten
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
@@ -123,7 +124,9 @@ class SourceRows(EvidenceCheck):
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
             was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
-            the repair drop it; or rows that waited in quarantine are gone from there. Of records that a micro-batch
+            the repair drop it; or rows that waited in quarantine are gone from there. What a transform filtered is
+            missing, too, where the same run called the hook for the micro-batch again with another transform, of which
+            nothing was written. Of records that a micro-batch
             filtered and one that was lost besides, fingerprints tell which one is missing; where they do not, every
             range without a row is reported.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it;
@@ -158,6 +161,8 @@ class SourceRows(EvidenceCheck):
             topic that has transactions, and whose records Kafka has deleted or compacted;
             what counts leave open where the sink's rows carry no source offsets to tell, such as half the input of an
             aggregate that Kafka deleted before it was read;
+            what a transform filtered in a micro-batch for which a second call of the hook may not have been written,
+            and such a call where every record has a row;
             offsets of rows that a release claimed and did not enter in the ledger; rows in quarantine that could not
             be counted, or that no earlier audit counted and that are not there.
 
@@ -344,6 +349,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         judge_repeated_rows(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
     judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=rows_tell)
+    judge_unwritten(counts, findings)
     if sink is None:
         _report_perhaps_repeated(counts, witnesses, findings)
 
@@ -389,6 +395,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         judge_present(sink)
     else:
         judge_surplus(counts, witnesses, findings, rows_tell=False)
+    judge_unwritten(counts, findings)
     message, missing = quiet(counts.covered.slice), explained.total()
     if counts.counted:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"

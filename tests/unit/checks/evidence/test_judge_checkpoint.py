@@ -183,6 +183,13 @@ def test_after_the_replay() -> None:
     assert codes(verdict) == [Code.REPLAYED]
 
 
+def test_a_second_call_of_a_run_was_not_written_once() -> None:
+    of_run = {"run_id": "r-1", "sink_version": 3}
+    first = Entry(3, (30, 40), transform="job:even", **of_run)
+    again = Entry(3, (30, 40), attempt=2, status="already_committed", transform="job:odd", **of_run)
+    assert codes(judged(*PLANS, slice_=ledger(*ENTRIES[:3], first, again))) == []
+
+
 # -- swallowed (27) and empty (7) -----------------------------------------------------------------------------------
 
 

@@ -147,6 +147,20 @@ def test_a_recognised_replay_explains() -> None:
     assert verdict.findings[0].batch_id == 1
 
 
+@pytest.mark.parametrize(
+    ("run_id", "transform", "once"),
+    [("r-1", "job:odd", False), ("r-2", "job:odd", True), ("r-1", "job:even", True), (None, "job:odd", True)],
+)
+def test_of_a_second_call_of_a_run_nothing_was_written(run_id: str | None, transform: str, once: bool) -> None:
+    first = Entry(0, (0, 10), run_id="r-1", transform="job:even")
+    again = {"attempt": 2, "status": "already_committed", "sink_version": 0}
+    verdict = judged(ledger(first, Entry(0, (0, 10), run_id=run_id, transform=transform, **again)))
+    assert passed(verdict) and codes(verdict) == [Code.REPLAYED]
+    (finding,) = verdict.findings
+    assert ("written once" in finding.message) is once
+    assert ("job:even and job:odd: source_rows tells" in finding.message) is not once
+
+
 def test_a_replay_that_met_no_broker_is_still_one() -> None:
     replay = Entry(1, span(10, 20, topic_id=None), attempt=2, status="already_committed", sink_version=1)
     assert codes(judged(ledger(Entry(0, (0, 10)), Entry(1, (10, 20)), replay))) == [Code.REPLAYED]

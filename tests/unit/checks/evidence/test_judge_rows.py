@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, SinkLog, Unavailable, Verdict, Witnesses
+from recon.model.ledger import REPAIRS
 from recon.model.offsets import Spans
 from recon.model.proof import CoveredRanges, Proofs
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
@@ -535,3 +536,88 @@ def test_a_topic_that_was_read_before_the_period() -> None:
     proofs = Proofs(of_sink={SINK: sink_proof(coverage=(before,))})
     assert ("INCONCLUSIVE", 0, 3, 5) in told(others_added(ledger(now), now, proofs=proofs))
     assert ("DUPLICATE", 0, 3, 5) in told(others_added(ledger(now), now, proofs=proofs, each=3))
+
+
+# -- calls of the hook that were not written ---------------------------------------------------------------------------
+
+
+def called(
+    number: int, transform: str | None, run_id: str | None = "r-1", *, again: bool = False, **head: Any
+) -> Entry:
+    """A call for micro-batch 0, of whose ten records the first transform keeps five."""
+    status = "already_committed" if again else "committed"
+    counts: dict[str, Any] = {"rows_read": 10, "rows_written": 5, "rows_filtered": 5, "sink_version": 0}
+    of_call = {"attempt": number, "status": status, "transform": transform, "run_id": run_id}
+    return Entry(0, (0, 10), **{**counts, **of_call, **head})
+
+
+HALF = rows(group(0, (0, 5)))
+RECORDS = probe([(0, 10)], [(0, 10)], [(0, 10)])
+TWO_CALLS = (called(1, "job:even"), called(2, "job:odd", again=True))
+
+
+def of_calls(*calls: Entry, found: RowsWitness = HALF, **fields: Any) -> Verdict:
+    return judged(ledger(*calls, **fields), found, probes=RECORDS)
+
+
+def test_what_a_transform_filtered_is_missing_where_a_call_with_another_one_was_not_written() -> None:
+    assert wants(ledger(*TWO_CALLS))
+    assert told(of_calls(*TWO_CALLS)) == [("GAP", 0, 5, 10)]
+
+
+def test_in_a_later_run_too() -> None:
+    later = (called(2, "job:even", "r-2", again=True), called(3, "job:odd", "r-2", again=True))
+    assert told(of_calls(called(1, "job:even"), *later)) == [("GAP", 0, 5, 10)]
+
+
+def test_a_new_run_may_have_another_transform() -> None:
+    slice_ = ledger(called(1, "job:even"), called(2, "job:odd", "r-2", again=True))
+    assert not wants(slice_) and passed(judged(slice_))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "run_id"),
+    [
+        ("job:even", "job:even", "r-1"),
+        ("job:even", "job:odd", None),
+        ("job:even routes:0011aabb", "job:odd routes:0011aabb", "r-1"),
+    ],
+    ids=["two functions may have one name", "the run is not known", "rows of other routes"],
+)
+def test_what_is_filtered_is_not_known_where_a_call_may_not_have_been_written(
+    first: str, second: str, run_id: str | None
+) -> None:
+    calls = (called(1, first, run_id), called(2, second, run_id, again=True))
+    assert told(of_calls(*calls)) == [("INCONCLUSIVE", 0, 5, 10)]
+    nothing_filtered = (replace_head(call, rows_written=10, rows_filtered=0) for call in calls)
+    known_to_differ = first != second and run_id is not None
+    assert passed(of_calls(*nothing_filtered, found=rows(group(0, (0, 10))))) is not known_to_differ
+
+
+def replace_head(entry: Entry, **head: Any) -> Entry:
+    return Entry(entry.batch_id, *entry.ranges, **{**entry.head, **head})
+
+
+def test_a_call_that_was_not_written_where_every_record_has_a_row() -> None:
+    """It may have made further rows of them."""
+    whole = [replace_head(call, rows_written=10, rows_filtered=0) for call in TWO_CALLS]
+    verdict = of_calls(*whole, found=rows(group(0, (0, 10))))
+    assert [(f.code, f.span, f.batch_id) for f in verdict.findings] == [(Code.INCONCLUSIVE, None, 0)]
+
+
+def test_a_call_that_was_not_written_behind_the_entry_that_an_audit_judged() -> None:
+    verdict = of_calls(*TWO_CALLS, anchors=1, complete=False)
+    assert [(f.code, f.span, f.batch_id) for f in verdict.findings] == [(Code.INCONCLUSIVE, None, 0)]
+    assert "--full" in verdict.findings[0].message
+
+
+def test_a_repair_reads_again_what_a_call_was_not_written_of() -> None:
+    repair = Entry(
+        0, (5, 10), epoch=REPAIRS, status="repaired", rows_read=5, rows_written=5, rows_filtered=0, sink_version=1
+    )
+    assert told(of_calls(*TWO_CALLS, repair, found=rows(group(0, (0, 10))))) == []
+
+
+def test_a_call_that_was_not_written_into_a_sink_that_replaces_rows() -> None:
+    verdict = judged(ledger(*TWO_CALLS), probes=RECORDS, rewriting={SINK})
+    assert told(verdict) == [("GAP", 0, 0, 10)]
