@@ -14,6 +14,7 @@ from recon.comparison.tolerance import Tolerance
 from recon.comparison.values import allowed
 from recon.errors import ConfigError, EvidenceError
 from recon.spark.errors import spark_error
+from recon.spark.settings import without_constraints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +96,8 @@ def compare(
         )
         if not swept.buckets:
             return comparison
-        comparison = with_differences(comparison, sides, alignment, bounds, swept.buckets, samples)
+        with without_constraints(left.sparkSession):
+            comparison = with_differences(comparison, sides, alignment, bounds, swept.buckets, samples)
     except Exception as error:
         raise EvidenceError(
             f"the rows of {left_name} and {right_name} cannot be compared: {spark_error(error)}"

@@ -16,6 +16,7 @@ from recon.hook.prepare import Transform, name_of
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.model.wire.passed import ROUTED
 from recon.project import Pipeline, Routes, Sink
+from recon.spark.columns import expression
 from recon.spark.connect import analysed
 from recon.spark.lazy import F
 from recon.text import first_line
@@ -66,11 +67,11 @@ class Routing:
         """
         if ROUTE in rows.columns:
             raise SinkError(f"{self.name} has a column {ROUTE}, which recon writes itself; rename it in the transform")
-        value = self._value()
         chosen = F.lit(self.routes.otherwise)
-        for known, sink in self.routes.to.items():
-            chosen = F.when(value == known, F.lit(sink)).otherwise(chosen)
         try:
+            value = self._value()
+            for known, sink in self.routes.to.items():
+                chosen = F.when(value == known, F.lit(sink)).otherwise(chosen)
             return analysed(rows.withColumn(ROUTE, chosen.cast("string")))
         except Exception as error:  # AnalysisException, ParseException
             raise SinkError(
@@ -79,7 +80,7 @@ class Routing:
             ) from error
 
     def _value(self) -> Column:
-        return F.expr(self.routes.by).cast("string")
+        return expression(self.routes.by, "by").cast("string")
 
     def shares(self, rows: DataFrame, read: Callable[[], int] | None) -> Mapping[str, Share]:
         """The share of each route, counted before anything is written.

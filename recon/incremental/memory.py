@@ -26,6 +26,7 @@ from recon.ledger import arrow
 from recon.ledger.key_index import KeyIndex, Parts
 from recon.model import Verdict
 from recon.project import CheckConfig
+from recon.spark.columns import expression
 from recon.spark.lazy import F
 from recon.spark.releases import from_arrow, to_arrow
 from recon.text import first_line
@@ -227,7 +228,7 @@ class NewBatchesMemory(Memory):
         # Only rows of the table with one of these hashes are counted.
         suspected = F.broadcast(from_arrow(rows.sparkSession, pa.table({"h": arrow.array(suspects)}), "h long"))
         where = bound.config.where
-        whole = self._whole if where is None else self._whole.filter(F.expr(where))
+        whole = self._whole if where is None else self._whole.filter(expression(where, "where"))
 
         def keys(of: DataFrame, fresh: int) -> DataFrame:
             named = [F.col(name).alias(f"k{i}") for i, name in enumerate(check.key())]
@@ -257,7 +258,7 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
     """
     columns = [_hash(check, rows).alias("h"), _holds_null(check).alias("null")]
     if where is not None:
-        columns.append(F.coalesce(F.expr(where), F.lit(False)).alias("mine"))
+        columns.append(F.coalesce(expression(where, "where"), F.lit(False)).alias("mine"))
     keys = to_arrow(rows.select(*columns))
     rows_read = keys.num_rows
     if where is not None:

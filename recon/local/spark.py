@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from recon.local.java import java_home
 from recon.spark.jvm import start_jvm
 from recon.spark.packages import default_packages
-from recon.spark.session import DELTA_CONF
+from recon.spark.session import DELTA_CONF, on_one_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,11 +87,9 @@ def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:
         **DELTA_CONF,
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        **on_one_machine("local"),
+        # A stream's state has so many partitions for good, and each costs a task and files in every micro-batch.
         "spark.sql.shuffle.partitions": "2",
-        # Delta replays its log with 50 tasks by default, which takes seconds for each commit on a small machine.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        # Delta's VACUUM lists a table's folders with 10,000 tasks by default.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
 from recon.model.wire.columns import QUARANTINE_COLUMNS, REASONS, ROW_ID, STAMPED_COLUMNS
-from recon.spark.columns import with_columns
+from recon.spark.columns import expression, with_columns
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 
@@ -54,12 +54,12 @@ def _by_expressions(rows: DataFrame, expressions: Mapping[str, str], table: str)
                 f"{', '.join(c for c in rows.columns if c not in QUARANTINE_COLUMNS)}"
             )
     try:
-        result = with_columns(rows, {column: F.expr(expression) for column, expression in expressions.items()})
+        result = with_columns(rows, {column: expression(sql, column) for column, sql in expressions.items()})
         # A repair must not change a column's type: the sink would refuse the rows, or change its own schema.
         types = {column: rows.schema[column].dataType for column in expressions}
         result = with_columns(result, {column: F.col(column).cast(of_type) for column, of_type in types.items()})
         _ = result.schema
     except Exception as error:
-        repair = ", ".join(f"{column} = {expression}" for column, expression in expressions.items())
+        repair = ", ".join(f"{column} = {sql}" for column, sql in expressions.items())
         raise ConfigError(f"the repair {repair} cannot be applied: {spark_error(error)}") from error
     return result

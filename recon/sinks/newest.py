@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recon.errors import SinkError
+from recon.errors import ConfigError, SinkError
 from recon.sinks.reduce import DELETED, MergeRows
-from recon.spark.columns import quoted
+from recon.spark.columns import expression, quoted
 from recon.spark.errors import refusal, without_sqlstate
-from recon.spark.lazy import F
 from recon.spark.merge import Clause
 
 
@@ -36,9 +35,9 @@ def newest_clauses(rows: MergeRows) -> list[Clause]:
         newer = f"({of('s', column)} > {of('t', column)} OR {of('t', column)} IS NULL)"
     update, insert = f"{newer} AND NOT {deleted}", f"NOT {deleted}"
     if sink.update_when is not None:
-        update = f"{update} AND {_condition(sink.update_when)}"
+        update = f"{update} AND {_condition(sink.update_when, 'update_when')}"
     if sink.insert_when is not None:
-        insert = f"{insert} AND {_condition(sink.insert_when)}"
+        insert = f"{insert} AND {_condition(sink.insert_when, 'insert_when')}"
     values = {quoted(column): of("s", column) for column in rows.frame.columns}
     clauses = [Clause(matched=True, condition=f"{deleted} AND {newer}")] if sink.delete_when is not None else []
     clauses.append(Clause(matched=True, condition=update, values=values))
@@ -55,7 +54,7 @@ def explained(rows: MergeRows, target: str) -> Iterator[None]:
         yield
     except SinkError:
         raise
-    except ParseException as error:
+    except (ParseException, ConfigError) as error:
         raise SinkError(f"{rows.name}: a condition of the sink is no SQL: {without_sqlstate(error)}") from error
     except Exception as error:
         reason = refusal(error)
@@ -67,7 +66,7 @@ def explained(rows: MergeRows, target: str) -> Iterator[None]:
         ) from error
 
 
-def _condition(sql: str) -> str:
+def _condition(sql: str, argument: str) -> str:
     """A condition of recon.yml as a part of a larger one, even where it ends with a comment."""
-    F.expr(sql)  # without a JVM gateway it is parsed with the statement
+    expression(sql, argument)  # without a JVM gateway it is parsed with the statement
     return f"({sql}\n)"

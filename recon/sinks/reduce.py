@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import SinkError
+from recon.errors import ConfigError, SinkError
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import DeltaMergeSink, IcebergMergeSink
-from recon.spark.columns import quoted
+from recon.spark.columns import expression, quoted
 from recon.spark.connect import analysed
 from recon.spark.errors import without_sqlstate
 from recon.spark.lazy import F
@@ -156,14 +156,14 @@ class MergeRows:
         """
         from pyspark.errors import AnalysisException
 
-        ranks = [F.col(quoted(self.column(self.sink.newer_wins)))] if self.sink.newer_wins else []
-        ranks += [F.expr(expression) for expression in self.sink.order_by]
-        ranks += [F.col(column) for column in reversed(SOURCE_COLUMNS) if column in self.frame.columns]
         hashed = [c for c, kind in self._types.items() if not any(word in kind for word in _NO_ORDER)]
-        ranks.append(F.xxhash64(*(F.col(quoted(column)) for column in hashed)))
         whole = F.struct(*(F.col(quoted(column)) for column in self.frame.columns))
         grain = [F.col(quoted(column)) for column in self.grain]
         try:
+            ranks = [F.col(quoted(self.column(self.sink.newer_wins)))] if self.sink.newer_wins else []
+            ranks += [expression(sql, "order_by") for sql in self.sink.order_by]
+            ranks += [F.col(column) for column in reversed(SOURCE_COLUMNS) if column in self.frame.columns]
+            ranks.append(F.xxhash64(*(F.col(quoted(column)) for column in hashed)))
             # Expressions may name columns alone, or as those of `s`.
             grouped = (
                 self.frame.alias("s")
@@ -174,7 +174,7 @@ class MergeRows:
                 *(F.col(f"{ROW}.{quoted(column)}").alias(column) for column in self.frame.columns), ROWS
             )
             return analysed(reduced.alias("s").withColumn(DELETED, self._deleted()))
-        except AnalysisException as error:
+        except (AnalysisException, ConfigError) as error:
             raise SinkError(
                 f"{self.name}: order_by or delete_when cannot be evaluated on its rows: {without_sqlstate(error)}; "
                 "nothing was written; correct the sink in recon.yml"
@@ -183,7 +183,7 @@ class MergeRows:
     def _deleted(self) -> Column:
         if self.sink.delete_when is None:
             return F.lit(False)
-        return F.coalesce(F.expr(self.sink.delete_when), F.lit(False))
+        return F.coalesce(expression(self.sink.delete_when, "delete_when"), F.lit(False))
 
     def counted(self, reduced: DataFrame) -> ReducedCounts:
         """Count the reduced rows, in one Spark job."""

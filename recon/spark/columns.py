@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
+from recon.spark.releases import parse
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -67,6 +68,45 @@ def distinct(names: Iterable[str]) -> list[str]:
     return unique_names
 
 
+def expression(sql: str, argument: str) -> Column:
+    """The column that an SQL expression of the user's gives; never one with an alias behind it.
+
+    Spark's `expr` takes `100 nonsense` for 100 with the alias nonsense, and `id > 5 or` for `id > 5` with the alias or.
+
+    Args:
+        sql: the expression; it may end with a comment.
+        argument: what it is called in messages, such as "where".
+
+    Raises:
+        ConfigError: it has an alias.
+        ParseException: it is no SQL. A session of Spark Connect raises it in both cases, and when the column is used.
+    """
+    column = F.expr(sql)
+    if parse(sql):
+        refuse_alias(sql, argument)
+        return column
+    # The server parses both, as both are in the plan.
+    return F.when(F.lit(True), F.expr(_as_argument(sql))).otherwise(column)
+
+
+def refuse_alias(sql: str, argument: str) -> None:
+    """Raises ConfigError where one of these SQL expressions has an alias, or is none; not with Spark Connect."""
+    from pyspark.errors import ParseException
+
+    try:
+        parse(_as_argument(sql))
+    except ParseException as error:
+        raise ConfigError(
+            f"{argument} {sql!r} is no SQL expression: Spark would take what it ends with for an alias; remove that, "
+            "or complete the expression"
+        ) from error
+
+
+def _as_argument(sql: str) -> str:
+    """Expressions where none can have an alias, and none be DISTINCT: behind the first argument of a function."""
+    return f"coalesce(NULL, {sql}\n)"
+
+
 def filtered(table: DataFrame, condition: str | None, argument: str, name: str) -> DataFrame:
     """The rows of a table that meet a condition; all of them where it is None.
 
@@ -82,8 +122,10 @@ def filtered(table: DataFrame, condition: str | None, argument: str, name: str) 
     if condition is None:
         return table
     try:
-        rows = table.filter(F.expr(condition))
+        rows = table.filter(expression(condition, argument))
         _ = rows.schema
+    except ConfigError:
+        raise
     except Exception as error:  # what Spark's parser and analyser raise
         raise ConfigError(f"{argument} {condition!r} is no condition on {name}: {spark_error(error)}") from error
     return rows

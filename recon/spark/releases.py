@@ -38,6 +38,25 @@ def _try_cast_3_5(column: Column, to: DataType | str) -> Column:
     return cast("Column", make_column(sql.Column(casted)))
 
 
+def parse(sql: str) -> bool:
+    """Has the JVM parse an expression now; since 4.0 Spark parses it when the column is used.
+
+    Returns:
+        Whether it did: a session of Spark Connect has no JVM here, and some services let nobody at it.
+
+    Raises:
+        ParseException: it is no SQL.
+    """
+    from pyspark.sql import SparkSession
+
+    try:
+        parser = cast("Any", SparkSession.active())._jsparkSession.sessionState().sqlParser()
+    except Exception:
+        return False
+    parser.parseExpression(sql)
+    return True
+
+
 def to_arrow(frame: DataFrame) -> pa.Table:
     """The rows of a frame, collected as an Arrow table."""
     if hasattr(type(frame), "toArrow"):

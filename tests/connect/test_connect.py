@@ -385,3 +385,7 @@ def test_compare(stream: MakeStream) -> None:
     compared = recon.compare(left, right, key="id")
     assert (compared.missing, compared.extra, compared.changed) == (1, 1, 1)
     assert recon.compare(left, left, key="id").equal
+    assert recon.compare(left, left, key="id", where="id > 1 -- and not all").left_rows == 2
+    for wrong in ("id > 1 or", "1) or (1", "id > 1 AS x"):
+        with pytest.raises(ConfigError, match=r"where .* is no condition on left"):
+            recon.compare(left, left, key="id", where=wrong)

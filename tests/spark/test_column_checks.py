@@ -125,7 +125,9 @@ RULES = [
     ("freshness", {"loaded_at_field": "loaded", "warn_after": hours(0), "error_after": hours(2)}, "warn"),
     ("freshness", {"loaded_at_field": "loaded", "warn_after": hours(0), "error_after": hours(1)}, "fail"),
     ("freshness", {"loaded_at_field": "loaded", "error_after": hours(2), "filter": "n > 2"}, "fail"),
-    ("freshness", {"loaded_at_field": "loaded", "error_after": hours(2), "filter": "n > 9"}, "skipped"),
+    ("freshness", {"loaded_at_field": "loaded", "error_after": hours(2), "filter": "n > 9"}, "fail"),
+    ("freshness", {"loaded_at_field": "loaded", "warn_after": hours(2), "filter": "n > 9"}, "warn"),
+    ("freshness", {"loaded_at_field": "cast(none AS timestamp)", "warn_after": hours(2)}, "warn"),
     ("freshness", {"loaded_at_field": "today", "error_after": {"count": 2, "period": "day"}}, "pass"),
     ("freshness", {"loaded_at_field": "cast(none AS timestamp)", "error_after": hours(2)}, "fail"),
     ("freshness", {"loaded_at_field": "tomorrow", "error_after": hours(2)}, "fail"),
@@ -154,7 +156,7 @@ def test_each_as_it_should_and_all_in_one_job(spark, table):
         "the greatest value of day is 2026-01-03T00:00:00Z, not at most 2026-01-02",
         "tomorrow holds no time up to now in 4 rows, and 4 in the future",
         "cast(none AS timestamp) is NULL in all 4 rows",
-        "0 rows where n > 9",
+        "there are 0 rows where n > 9, and so no time in loaded",
     } <= said
     ages = [r.evidence["age_seconds"] for r in results if r.check == "freshness" and "age_seconds" in r.evidence]
     assert 3600 <= ages[0] < 7200
@@ -170,6 +172,9 @@ def test_no_rows(table):
         elif test == "recency":  # as in dbt_utils since 1.4.0: no row is not a recent row
             message = f"there are 0 rows, and so no time in {arguments['field']}"
             assert (result.status, result.failures, result.message) == ("fail", 1, message)
+        elif test == "freshness":  # as in dbt: what holds no row was loaded infinitely long ago
+            assert result.status == ("fail" if "error_after" in arguments else "warn")
+            assert result.message.startswith("there are 0 rows")
         else:
             assert (result.status, result.message) == ("skipped", "0 rows where n = 99")
 

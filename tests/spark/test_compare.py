@@ -156,6 +156,23 @@ def test_the_same_rows_in_another_order_are_equal(spark):
 # --- what it costs ------------------------------------------------------------------------------------------
 
 
+def test_rows_are_paired_without_constraints_and_the_session_is_as_before(spark, monkeypatch):
+    from recon.comparison import engine
+
+    name, seen = "spark.sql.constraintPropagation.enabled", []
+
+    def paired(*arguments):
+        seen.append(spark.conf.get(name))
+        return with_differences(*arguments)
+
+    with_differences = engine.with_differences
+    monkeypatch.setattr(engine, "with_differences", paired)
+    one, other = (local_frame(spark, [(1, value)], "id int, v int") for value in (1, 2))
+    before = spark.conf.get(name)
+    assert compare(one, other, key=["id"]).changed == 1
+    assert (seen, spark.conf.get(name)) == (["false"], before)
+
+
 @pytest.fixture(scope="module")
 def lake(spark, tmp_path_factory):
     """Parquet, so that every job counted is ours and none Delta's."""

@@ -69,6 +69,7 @@ select paid.*, c.id from paid join {{ ref('customers') }} c on c.id = paid.custo
     "data_tests/insert.sql": """with x as (select 9 as id) insert into delta.`{{ var('here') }}/orders`
 select * from x -- {{ ref('orders') }}""",
     "data_tests/nothing.sql": "select 1 from {{ ref('empty') }}",
+    "data_tests/emptied.sql": "select count(*) from {{ ref('empty') }} having count(*) = 0",
     "data_tests/secret.sql": "select 1 from {{ ref('orders') }} where id < int('{{ env_var('RECON_TEST_KEY') }}')",
     "data_tests/untold.sql": "select cast(status as int) n from {{ ref('orders') }}",
     "data_tests/text.sql": "select * from {{ ref('orders') }} where status = {{ \"pa'id\\\\\" | sql_literal }}",
@@ -143,7 +144,9 @@ def test_rows_that_a_query_returns_fail(results: dict[str, CheckResult], project
     assert (results["none"].status, results["none"].failures) == ("pass", 0)
     assert (results["mine"].status, results["mine"].failures) == ("fail", 2), "where narrows its own sink"
     assert results["mine"].evidence["rows"] == 2
-    assert (results["nothing"].status, results["nothing"].message) == ("skipped", "0 rows")
+    assert (results["nothing"].status, results["nothing"].message) == ("skipped", "0 rows, and the query returns none")
+    emptied = results["emptied"]  # what asks for rows is answered where there are none
+    assert (emptied.status, emptied.failures, emptied.evidence["rows"]) == ("fail", 1, 0)
     assert (results["text"].failures, results["text"].samples[0]["id"]) == (1, 4)
 
 

@@ -251,17 +251,39 @@ def test_from_run_to_run(spark, tmp_path):
     assert told[-1][2].startswith("the number of rows since the last run is 0, below the median 100 of 3 earlier runs")
 
 
-def test_no_rows_are_a_volume_and_no_metric(rows):
+def test_an_emptied_table_has_no_usual_number_of_rows(rows):
     nowhere = {"where": "id > 99"}
-    usual = {"volume_anomaly": [10] * 9, "metric_anomaly": [1] * 9}
-    volume, metric = audited(
-        rows,
-        usual,
+    asked = [
         bound("volume_anomaly", nowhere, timestamp_column="at", **DAILY),
+        bound("volume_anomaly", nowhere),
         bound("metric_anomaly", nowhere, metric="row_count"),
+        bound("metric_anomaly", nowhere, metric="row_count", direction="up"),
+        bound("metric_anomaly", nowhere, metric="mean", column_name="n"),
+    ]
+    # Far apart, so that the deviation alone would allow 0.
+    totals = [10, 4000, 90, 900, 2000, 300, 1, 700, 50]
+    daily, volume, counted, upwards, mean = audited(rows, {"volume_anomaly": totals, "metric_anomaly": totals}, *asked)
+    assert [r.status for r in (daily, volume, counted, upwards, mean)] == ["fail", "fail", "fail", "pass", "skipped"]
+    assert (daily.evidence["value"], counted.evidence["value"]) == (0, 0)
+    assert counted.message == (
+        "there are 0 rows, where earlier runs had some: row_count is 0, and was 300 in the median of 9 earlier runs"
     )
-    assert (volume.status, volume.evidence["value"]) == ("fail", 0)
-    assert (metric.status, metric.message) == ("skipped", "0 rows where id > 99")
+    assert mean.message == "0 rows where id > 99"
+    still = {"volume_anomaly": [0, *totals], "metric_anomaly": [0, *totals]}
+    assert [r.status for r in audited(rows, still, *asked)] == ["fail", "fail", "fail", "pass", "skipped"]
+    often = {"volume_anomaly": [7, 0, *totals], "metric_anomaly": [7, 0, *totals]}
+    assert [r.status for r in audited(rows, often, *asked)] == ["pass", "pass", "pass", "pass", "skipped"]
+
+
+@pytest.mark.parametrize(("if_empty", "status"), [("skip", "skipped"), ("pass", "pass"), ("fail", "fail")])
+def test_no_rows_and_too_little_history(rows, if_empty, status):
+    config = {"where": "id > 99", "if_empty": if_empty}
+    asked = bound("metric_anomaly", config, metric="row_count"), bound("volume_anomaly", config)
+    for result in audited(rows, {"metric_anomaly": [5], "volume_anomaly": [5]}, *asked):
+        assert (result.status, result.evidence["value"]) == (status, 0)
+        assert result.message.startswith("not enough history: ")
+    there = bound("metric_anomaly", {"if_empty": if_empty}, metric="row_count")
+    assert audited(rows, {"metric_anomaly": [5]}, there)[0].status == "skipped"
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from operator import itemgetter
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, RowCheck, count_if, set_by_fit
+from recon.checks.base import DataCheck, Measure, RowCheck, count_if, set_by_fit
 from recon.checks.data.bounds import is_instant, is_numeric
 from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure
 from recon.checks.data.freshness import moment, now
@@ -98,17 +98,26 @@ class Anomaly(RowCheck):
             )
 
     def judge_value(
-        self, value: float | None, earlier: Sequence[float], what: str, evidence: Mapping[str, Any]
+        self,
+        value: float | None,
+        earlier: Sequence[float],
+        what: str,
+        evidence: Mapping[str, Any],
+        emptied: bool = False,
     ) -> Verdict:
-        """The verdict on a value; `evidence` holds it whatever the verdict, for later runs to compare with."""
+        """The verdict on a value; `evidence` holds it whatever the verdict, for later runs to compare with.
+
+        An `emptied` table is never usual, however much the earlier values differ.
+        """
         seen = earlier[: self.window]
         if len(seen) < self.min_runs:
             runs = f"{len(seen)} of {self.min_runs} runs"
             return Verdict(skipped=f"not enough history: {runs}", evidence={**evidence, "runs": len(seen)})
-        if value is None or math.isnan(value):
-            now_is = "NaN" if value is not None else "missing"
+        if value is None or math.isnan(value) or (emptied and self.direction != "up"):
+            now_is = "missing" if value is None else "NaN" if math.isnan(value) else _text(value)
+            why = "there are 0 rows, where earlier runs had some: " if emptied else ""
             message = f"{what} is {now_is}, and was {_text(median(seen))} in the median of {len(seen)} earlier runs"
-            return Verdict.counted(1, message, **evidence, runs=len(seen))
+            return Verdict.counted(1, why + message, **evidence, runs=len(seen))
         usual = compare(value, seen, self.tolerance)
         unusual = abs(usual.score) > self.deviations and self.direction in ("both", "up" if usual.score > 0 else "down")
         return Verdict.counted(
@@ -120,6 +129,11 @@ class Anomaly(RowCheck):
             score=usual.score if math.isfinite(usual.score) else None,
             runs=usual.runs,
         )
+
+    def emptied(self, rows: int, earlier: Sequence[float]) -> bool:
+        """Whether a table without rows had some in earlier runs, newest first, and in all of them until it had none."""
+        before = list(dropwhile(lambda value: value == 0, earlier[: self.window]))
+        return not rows and bool(before) and all(before)
 
     def _message(self, what: str, value: float, usual: Usual) -> str:
         way = "above" if usual.score > 0 else "below"
@@ -143,7 +157,8 @@ class VolumeAnomaly(Anomaly):
         period: the length of a period, as `{count: 1, period: day}`; audit about as often.
 
     Zero rows:
-        counted like any other number, whatever `if_empty` says.
+        counted like any other number; a table that was emptied fails, however much earlier numbers differ, unless
+        `direction` is `up` or it was empty now and then. Without enough history `if_empty` decides.
 
     Example:
         data_tests:
@@ -198,12 +213,14 @@ class VolumeAnomaly(Anomaly):
         if self.period is not None:
             value = measured["rows_in_period"]
             what = f"the number of rows in the last complete period of {self.period}"
-            return self.judge_value(value, earlier, what, {"value": value, "rows": measured["rows"]})
+            evidence = {"value": value, "rows": measured["rows"]}
+            return self.judge_value(value, earlier, what, evidence, self.emptied(measured["rows"], earlier))
         total = measured["rows"]
         grown = [newer - older for newer, older in pairwise(earlier)]
         growth = total - earlier[0] if earlier else None
         evidence = {"value": total, "rows": total, "growth": growth}
-        return self.judge_value(growth, grown, "the number of rows since the last run", evidence)
+        what = "the number of rows since the last run"
+        return self.judge_value(growth, grown, what, evidence, self.emptied(total, earlier))
 
 
 _Metric = Literal[
@@ -221,6 +238,11 @@ class MetricAnomaly(Anomaly):
     Args:
         metric: what is measured.
         column_name: the column; filled in for a test listed below a column. `row_count` needs none.
+
+    Zero rows:
+        a table (or `where`) with no rows is skipped. `row_count` counts them like any other number; a table that was
+        emptied fails, however much earlier numbers differ, unless `direction` is `up` or it was empty now and then.
+        Without enough history `if_empty` decides.
 
     Example:
         columns:
@@ -266,7 +288,21 @@ class MetricAnomaly(Anomaly):
         what = f"{self.metric} of {self.column_name}" if self.column_name else self.metric
         finite = value if value is not None and math.isfinite(value) else None
         evidence = {"value": finite, "rows": measured["rows"]}
-        return self.judge_value(value, numbers(measured["history"]), what, evidence)
+        earlier = numbers(measured["history"])
+        return self.judge_value(value, earlier, what, evidence, self.emptied(measured["rows"], earlier))
+
+    @override
+    def measured_as(self) -> DataCheck:
+        if self.metric != "row_count" or self.judges_empty:
+            return self
+        return _RowCountAnomaly(**{name: getattr(self, name) for name in self.argument_fields()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RowCountAnomaly(MetricAnomaly):
+    """The metric that a table without rows has, too."""
+
+    judges_empty: ClassVar[bool] = True
 
 
 def _nulls(column: Column, type_: DataType) -> Mapping[str, Measure]:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from recon.checks.base import DataCheck, set_by_fit
 from recon.errors import ConfigError
+from recon.spark.columns import expression
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -193,12 +194,12 @@ def _date_of(text: str) -> Any:
             return text
 
 
-def as_column(bound: Any, type_: DataType) -> Column:
-    """A settled bound as a column that compares exactly with one of this type."""
+def as_column(bound: Any, type_: DataType, argument: str) -> Column:
+    """A settled bound, which messages call `argument`, as a column that compares exactly with one of this type."""
     from pyspark.sql import types as T
 
     if isinstance(bound, str):
-        return F.expr(bound)
+        return expression(bound, argument)
     if number(bound):
         value = plain(bound, type_)
         if isinstance(type_, T.FloatType):

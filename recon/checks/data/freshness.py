@@ -16,6 +16,7 @@ from recon.checks.data.grouped import GroupableCheck
 from recon.checks.period import Period
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.columns import expression
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class OfTime(DataCheck):
     def time(self) -> Column:
         """The date or timestamp of a row."""
         name = self._time_field
-        return F.col(name) if _COLUMN.fullmatch(name) else F.expr(name).cast("timestamp")
+        return F.col(name) if _COLUMN.fullmatch(name) else expression(name, self.reads[0]).cast("timestamp")
 
 
 def now() -> Column:
@@ -99,9 +100,9 @@ class Freshness(OfTime, RowCheck):
     """Whether the newest row is recent enough (dbt's source freshness).
 
     Fails by 1 when it is older than `error_after`, and warns when it is older than `warn_after`. Rows whose field is
-    NULL are left out; a field that is NULL throughout fails. So does one whose times all lie in the future: a time more
-    than a minute ahead of Spark's clock proves nothing and is left out, too, where dbt takes it for fresh. Times
-    without a zone are UTC, and a date is its midnight.
+    NULL are left out; a field that is NULL throughout is older than any limit, as in dbt. So is one whose times all lie
+    in the future: a time more than a minute ahead of Spark's clock proves nothing and is left out, too, where dbt takes
+    it for fresh. Times without a zone are UTC, and a date is its midnight.
 
     Args:
         loaded_at_field: the column, or an SQL expression such as `to_timestamp(loaded)`.
@@ -110,7 +111,7 @@ class Freshness(OfTime, RowCheck):
         filter: SQL; rows that do not meet it are left out.
 
     Zero rows:
-        a table (or `where`, or `filter`) with no rows is skipped.
+        a table (or `where`, or `filter`) with no rows is older than any limit, as in dbt, whatever `if_empty` says.
 
     Example:
         data_tests:
@@ -124,6 +125,7 @@ class Freshness(OfTime, RowCheck):
     test: ClassVar[str] = "freshness"
     named_after: ClassVar[Sequence[str]] = ("loaded_at_field",)
     reads: ClassVar[Sequence[str]] = ("loaded_at_field",)
+    judges_empty: ClassVar[bool] = True
     loaded_at_field: str
     warn_after: Period | None = None
     error_after: Period | None = None
@@ -135,7 +137,7 @@ class Freshness(OfTime, RowCheck):
 
     @override
     def measures(self) -> Mapping[str, Measure]:
-        judged = F.lit(True) if self.filter is None else F.expr(self.filter)
+        judged = F.lit(True) if self.filter is None else expression(self.filter, "filter")
         time = self.time() if self.filter is None else F.when(judged, self.time())
         return {**newest(time, self.time_type), "kept": count_if(judged), "now": _of_the_clock(now())}
 
@@ -143,18 +145,17 @@ class Freshness(OfTime, RowCheck):
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         rows, newest_time, future = measured["kept"], measured["newest"], measured["in_future"]
         evidence: dict[str, Any] = {"rows": rows, "in_future": future, "snapshotted_at": instant_text(measured["now"])}
-        if not rows:
-            return Verdict(skipped=f"0 rows where {self.filter}", evidence=evidence)
         if newest_time is None:
-            return Verdict.counted(1, _nothing(self.loaded_at_field, rows, future), **evidence)
-        age = max(timedelta(), timedelta(microseconds=measured["now"] - newest_time))
-        evidence |= {"max_loaded_at": instant_text(newest_time), "age_seconds": age.total_seconds()}
+            age, message = timedelta.max, _nothing(self.loaded_at_field, rows, future, self.filter)
+        else:
+            age = max(timedelta(), timedelta(microseconds=measured["now"] - newest_time))
+            evidence |= {"max_loaded_at": instant_text(newest_time), "age_seconds": age.total_seconds()}
         failed = self.error_after is not None and age > self.error_after.length
         warned = self.warn_after is not None and age > self.warn_after.length
-        limit = self.error_after if failed else self.warn_after
-        message = f"the newest {self.loaded_at_field} is {instant_text(newest_time)}, older than {limit}" + _ahead(
-            future
-        )
+        if newest_time is not None:
+            limit = self.error_after if failed else self.warn_after
+            newest_is = f"the newest {self.loaded_at_field} is {instant_text(newest_time)}"
+            message = f"{newest_is}, older than {limit}{_ahead(future)}"
         return Verdict(
             failures=int(failed),
             warnings=int(warned and not failed),
@@ -241,9 +242,9 @@ class Recency(GroupableCheck, OfTime):
         return f"{self.interval} {self.datepart}{'' if self.interval == 1 else 's'}"
 
 
-def _nothing(name: str, rows: int, future: int) -> str:
+def _nothing(name: str, rows: int, future: int, condition: str | None = None) -> str:
     if not rows:
-        return f"there are 0 rows, and so no time in {name}"
+        return f"there are 0 rows{f' where {condition}' if condition else ''}, and so no time in {name}"
     if future:
         return f"{name} holds no time up to now in {rows} rows, and {future} in the future"
     return f"{name} is NULL in all {rows} rows"

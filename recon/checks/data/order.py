@@ -14,7 +14,7 @@ from recon.checks.data.bounds import OfColumn, is_instant
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
 from recon.model import Verdict
-from recon.spark.columns import quoted
+from recon.spark.columns import expression, quoted, refuse_alias
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.text import did_you_mean
@@ -275,7 +275,9 @@ class MutuallyExclusiveRanges(QueryCheck):
         if not by:
             return []
         if isinstance(by, str):
-            return [_expression(rows, f"struct({by})").alias("p")]
+            fields = _expression(rows, f"struct({by})")
+            refuse_alias(by, "partition_by")  # which a struct's field may have
+            return [fields.alias("p")]
         return [F.struct(*(_expression(rows, name) for name in by)).alias("p")]
 
 
@@ -290,11 +292,14 @@ def _expression(rows: DataFrame, text: str) -> Column:
     if text in rows.columns:
         return F.col(quoted(text))
     try:
-        _ = rows.select(F.expr(text)).schema
+        column = expression(text, "the expression")
+        _ = rows.select(column).schema
+    except ConfigError:
+        raise
     except Exception as error:  # what Spark's parser and analyser raise
         if text.isidentifier():
             raise ConfigError(f"the table has no column {text!r}{did_you_mean(text, rows.columns)}") from error
         raise ConfigError(
             f"{text!r} is neither a column nor an expression on the table: {spark_error(error)}"
         ) from error
-    return F.expr(text)
+    return column

@@ -12,7 +12,7 @@ from recon.checks.base import Measure, Tables, count_if
 from recon.checks.data.pairs import AgainstColumn, Pair, pair
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
-from recon.spark.columns import filtered
+from recon.spark.columns import expression, filtered
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class Relationships(AgainstColumn):
     @override
     def measures(self) -> Mapping[str, Measure]:
         judged = F.col(self.column_name).isNotNull()
-        return {"judged": count_if(judged & F.expr(self.from_condition) if self.from_condition else judged)}
+        if self.from_condition:
+            judged = judged & expression(self.from_condition, "from_condition")
+        return {"judged": count_if(judged)}
 
     @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:

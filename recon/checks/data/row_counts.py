@@ -13,7 +13,7 @@ from recon.checks.base import QueryCheck, Tables
 from recon.checks.data.pairs import AgainstColumn, Pair, pair
 from recon.errors import ConfigError
 from recon.model import Verdict
-from recon.spark.columns import quoted
+from recon.spark.columns import expression, quoted
 from recon.spark.lazy import F
 from recon.text import did_you_mean
 
@@ -64,7 +64,7 @@ class CountsSideBySide(QueryCheck):
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         names = list(self.pairs(rows, tables.open(self.other())))
         keys = [F.col(f"k{i}") for i in range(len(names))]
-        failing = self.counted(rows, tables).filter(self.fails).orderBy(F.expr(self.order), *keys)
+        failing = self.counted(rows, tables).filter(self.fails).orderBy(expression(self.order, "order"), *keys)
         shown = [key.alias(name) for key, name in zip(keys, names, strict=True)]
         return failing.select(*shown, F.col("here").alias("rows_here"), F.col("there").alias("rows_there"))
 

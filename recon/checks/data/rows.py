@@ -15,6 +15,7 @@ from typing_extensions import override
 from recon.checks.base import EachRow, yaml_text
 from recon.checks.data.bounds import BoundedColumn, OfColumn, as_column
 from recon.errors import ConfigError
+from recon.spark.columns import expression
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.spark.releases import try_cast
@@ -92,7 +93,7 @@ class AcceptedValues(OfColumn, EachRow):
 
     def _literal(self, value: Any) -> Column:
         if isinstance(value, str) and not self.quote:
-            return F.expr(value)
+            return expression(value, "the value")
         text = yaml_text(value)
         if self.column_type is None:
             return F.lit(text)
@@ -132,9 +133,9 @@ class AcceptedRange(BoundedColumn, EachRow):
         column = F.col(self.column_name)
         outside: list[Column] = []
         if self.min_value is not None:
-            outside.append(self.less(column, as_column(self.min_value, self.column_type)))
+            outside.append(self.less(column, as_column(self.min_value, self.column_type, "min_value")))
         if self.max_value is not None:
-            outside.append(self.less(as_column(self.max_value, self.column_type), column))
+            outside.append(self.less(as_column(self.max_value, self.column_type, "max_value"), column))
         if isinstance(self.column_type, (T.FloatType, T.DoubleType)):
             outside.append(F.isnan(column))  # Spark orders NaN above every number
         return reduce(or_, outside)
@@ -183,7 +184,7 @@ class ExpressionIsTrue(EachRow):
 
     @override
     def failing(self) -> Column:
-        return ~F.expr(self.condition())
+        return ~expression(self.condition(), "expression")
 
     @override
     def message(self, failures: int, rows: int) -> str:

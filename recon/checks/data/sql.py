@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import QueryCheck, Tables
+from recon.checks.base import Measure, QueryCheck, Tables, count_if
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.project.sql_tests import MODEL, Rendered
 from recon.spark.columns import distinct
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +41,9 @@ _RUNS_CODE = ("java_method", "reflect", "try_reflect", "identifier")
 class SqlTest(QueryCheck):
     """Rows that a SELECT of the project returns: a file of `data_tests`, or a `{% test %}` block with arguments.
 
-    NULL means what the query makes of it. Without rows in the sink (that meet `where`) the query does not run and
-    `if_empty` decides. Costs a Spark job of its own, over every table that it names.
+    NULL means what the query makes of it. Without rows in the sink (that meet `where`) the query runs, too, as it may
+    ask for just that; where it returns no row then, `if_empty` decides. Costs a Spark job of its own, over every table
+    that it names.
 
     Args:
         test: the generic test's name; `sql_test` for a singular one.
@@ -54,6 +56,7 @@ class SqlTest(QueryCheck):
     """
 
     reads: ClassVar[Sequence[str]] = ("column_name",)
+    judges_empty: ClassVar[bool] = True
     test: str = "sql_test"  # type: ignore[misc]  # a ClassVar of other checks
     file: str
     rendered: Rendered
@@ -102,8 +105,14 @@ class SqlTest(QueryCheck):
         return failing
 
     @override
+    def measures(self) -> Mapping[str, Measure]:
+        return {"tested": count_if(F.lit(True))}
+
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         failures = measured["failures"]
+        if not failures and not measured["rows"]:
+            return Verdict(skipped="0 rows, and the query returns none")
         return Verdict.counted(failures, f"the query returns {failures} failing rows", rows=measured["rows"])
 
     def _with_references(self, message: str, views: list[str]) -> str:

@@ -15,6 +15,7 @@ from recon.checks.data.bounds import BoundedColumn, is_numeric, plain, require_o
 from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure, as_evidence
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.columns import expression
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -49,9 +50,13 @@ class Statistic(BoundedColumn, RowCheck):
         column = F.col(self.column_name)
         measures = dict(self.measured_figure().measures(column, self.column_type))
         if isinstance(low := self.min_value, str):
-            measures["breaks_min"] = Measure(column, lambda c: self.less(self._in_spark(c), F.expr(low)))
+            measures["breaks_min"] = Measure(
+                column, lambda c: self.less(self._in_spark(c), expression(low, "min_value"))
+            )
         if isinstance(high := self.max_value, str):
-            measures["breaks_max"] = Measure(column, lambda c: self.less(F.expr(high), self._in_spark(c)))
+            measures["breaks_max"] = Measure(
+                column, lambda c: self.less(expression(high, "max_value"), self._in_spark(c))
+            )
         return measures
 
     @override

@@ -83,13 +83,13 @@ def verdict_of(
     check = scheduled.check
     if not values["rows"] and not check.judges_empty:
         return verdict_on_no_rows(scheduled)
-    if check.remembers is not None:
-        return judged(lambda: _judged_with_history(scheduled, values, context))
-    verdict = judged(lambda: check.judge(values))
-    # There were rows, and none to judge: all NULL, or left out by a condition of the check's own.
-    if verdict.skipped is not None and scheduled.bound.config.if_empty != "skip":
-        return verdict_on_no_rows(scheduled, verdict.skipped)
-    return verdict
+    remembers = check.remembers is not None
+    verdict = judged(lambda: _judged_with_history(scheduled, values, context) if remembers else check.judge(values))
+    # No row was judged: all were NULL, or left out by a condition of the check's own. Too few earlier runs are no such
+    # reason where there are rows.
+    if verdict.skipped is None or scheduled.bound.config.if_empty == "skip" or (remembers and values["rows"]):
+        return verdict
+    return replace(verdict_on_no_rows(scheduled, verdict.skipped), evidence=verdict.evidence)
 
 
 def _judged_with_history(

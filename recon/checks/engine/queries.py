@@ -12,6 +12,7 @@ from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, verdict_of
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.columns import expression
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ class QueryExecutor(Executor):
     def _figures(self, scheduled: ScheduledQuery) -> dict[str, Any]:
         """The failures and the check's figures, in one job."""
         check = scheduled.check
-        figures = [F.expr(sql).alias(name) for name, sql in check.figures().items()]
+        figures = [expression(sql, name).alias(name) for name, sql in check.figures().items()]
         configured = scheduled.bound.config.fail_calc
-        failures = F.expr(configured or check.fail_calc).alias("failures")
+        failures = expression(configured or check.fail_calc, "fail_calc").alias("failures")
         if configured is None:
             totals = self._counted[scheduled.at].agg(failures, *figures)
         else:

@@ -26,7 +26,7 @@ from recon.checks.samples import NOT_SHOWN, without_values
 from recon.checks.threshold import settle
 from recon.errors import ConfigError, ReconError
 from recon.model import CheckResult, Verdict
-from recon.spark.columns import distinct, filtered, quoted, type_of
+from recon.spark.columns import distinct, expression, filtered, quoted, type_of
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 
@@ -223,7 +223,7 @@ def where_of(bound: Bound, table: DataFrame, name: str, accepted: dict[str, Colu
         return None
     if where not in accepted:
         filtered(table, where, "where", name)
-        accepted[where] = F.expr(where)
+        accepted[where] = expression(where, "where")
     return accepted[where]
 
 

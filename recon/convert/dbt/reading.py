@@ -264,11 +264,11 @@ class _Reading:
                 table.columns.append((named, description_of(column), tests))
 
     def _freshness(self, table: Table, source: Mapping[str, Any], node: Mapping[str, Any]) -> None:
-        """Adds the table's own freshness, else its source's; `freshness: null` turns it off."""
+        """Adds the source's freshness with the table's own over it, as dbt merges them; null turns either off."""
         levels = [as_map(node.get("config")), node, as_map(source.get("config")), source]
-        freshness = next((h["freshness"] for h in levels if "freshness" in h), None)
-        if not isinstance(freshness, Mapping):
-            return
+        freshness: dict[str, Any] = {}
+        for level in (level for level in reversed(levels) if "freshness" in level):
+            freshness = _over(freshness, level["freshness"]) if level["freshness"] is not None else {}
         arguments: dict[str, Any] = {
             "loaded_at_field": next((h["loaded_at_field"] for h in levels if h.get("loaded_at_field")), None)
         }
@@ -415,6 +415,15 @@ class _Reading:
     def _leave_once(self, what: str) -> None:
         if what not in self.left_out:
             self.left_out.append(what)
+
+
+def _over(freshness: Mapping[str, Any], update: Any) -> dict[str, Any]:
+    """A source's freshness with a table's over it: each limit is merged, and one that is null is turned off."""
+    merged = {**freshness, **as_map(update)}
+    for key in ("warn_after", "error_after"):
+        if merged.get(key) is not None:
+            merged[key] = {**as_map(freshness.get(key)), **as_map(merged[key])}
+    return merged
 
 
 def _number_of(tables: Counter[str]) -> str:

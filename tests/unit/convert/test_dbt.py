@@ -168,13 +168,44 @@ def test_freshness_of_sources(tmp_path: Path) -> None:
         )
     ]
     assert not tables["crm_orders"].data_tests
-    # The source's field, the table's own freshness.
+    # The source's field and its limit, the table's own over it, as dbt merges them.
     assert told(tables["late"].data_tests) == [
         (
             "freshness",
-            {"loaded_at_field": "loaded_at", "warn_after": {"count": 1, "period": "hour"}, "filter": "id > 1"},
+            {
+                "loaded_at_field": "loaded_at",
+                "warn_after": {"count": 1, "period": "hour"},
+                "error_after": {"count": 1, "period": "day"},
+                "filter": "id > 1",
+            },
         )
     ]
+
+
+def test_a_table_changes_or_ends_a_limit_of_its_sources_freshness(tmp_path: Path) -> None:
+    text = """
+sources:
+  - name: crm
+    loaded_at_field: at
+    freshness: {warn_after: {count: 12, period: hour}, error_after: {count: 1, period: day}}
+    tables:
+      - {name: a, freshness: {error_after: {count: 2}}}
+      - {name: b, freshness: {error_after: null}}
+      - {name: c, freshness: null, config: {freshness: {warn_after: {count: 3, period: day}}}}
+      - {name: d, freshness: {}}
+"""
+    tables = sinks(loaded(tmp_path, imported(tmp_path, text)))
+    limits = {
+        name: {key: tuple(after.values()) for key, after in test.arguments.items() if key != "loaded_at_field"}
+        for name, sink in tables.items()
+        for test in sink.data_tests
+    }
+    assert limits == {
+        "a": {"warn_after": (12, "hour"), "error_after": (2, "day")},
+        "b": {"warn_after": (12, "hour")},
+        "c": {"warn_after": (3, "day")},
+        "d": {"warn_after": (12, "hour"), "error_after": (1, "day")},
+    }
 
 
 def test_what_has_no_counterpart_is_a_comment_and_told(tmp_path: Path) -> None:

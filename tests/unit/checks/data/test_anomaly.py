@@ -156,3 +156,23 @@ def test_the_score_has_the_sign_of_the_difference(earlier, value):
     usual = compare(value, earlier, tolerance=0.0)
     assert (usual.score > 0) == (value > usual.median)
     assert (usual.score < 0) == (value < usual.median)
+
+
+def row_count(rows, history, **arguments):
+    check = MetricAnomaly(metric="row_count", **arguments).measured_as()
+    assert check.judges_empty
+    return check.judge({"rows": rows, "history": history})
+
+
+NOISY = [10, 4000, 90, 900, 2000, 300, 1, 700, 50]
+
+
+def test_an_emptied_table_fails_however_much_its_earlier_numbers_differ():
+    assert row_count(1, NOISY).failures == 0
+    for runs_since in range(21):
+        assert row_count(0, [0] * runs_since + NOISY).failures == 1
+    assert row_count(0, [0] * 30 + NOISY).failures == 0  # nothing else was seen for a whole window
+    assert row_count(0, [5, 0, *NOISY]).failures == 0  # empty now and then
+    assert row_count(0, NOISY, direction="up").failures == 0
+    assert row_count(0, NOISY[:6]).skipped == "not enough history: 6 of 7 runs"
+    assert volume(0, NOISY).failures == 1
