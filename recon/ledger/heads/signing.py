@@ -133,7 +133,7 @@ def known_heads(project: Project, keys: Sequence[PublicKey], until: datetime | N
         try:
             right = _take(project, keys, until, folder, here, bad)
             if bad and not right:
-                unread.append(_not_compared(place, f"none of its files is right, and {bad[0]}"))
+                unread.append(_not_compared(place, f"no document there is right: {bad[0]}"))
         except Exception as error:  # whatever a client library raises
             unread.append(_not_compared(place, why(error)))
         left_out += bad

@@ -82,7 +82,7 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
         except EvidenceError as error:
             why = str(error)
         if why or (bad and not here):
-            sentence = f"the heads at {place} cannot be compared: {why or f'none of its files is right, and {bad[0]}'}"
+            sentence = f"the heads at {place} cannot be compared: {why or f'no document there is right: {bad[0]}'}"
             findings.append(Finding(code=Code.INCONCLUSIVE, message=sentence))
         findings += [Finding(code=Code.UNUSUAL, message=f"{sentence}; it was left out") for sentence in bad]
         mine += here

@@ -331,7 +331,7 @@ def test_nothing_is_signed_over_a_place_that_cannot_be_compared(
         file.write_bytes(b"x")
     done = _signed(project)
     assert done.document is None and not done.contradictions
-    assert f"earlier heads at {outside} could not be compared: none of its files is right" in done.notes[0]
+    assert f"earlier heads at {outside} could not be compared: no document there is right" in done.notes[0]
     assert done.notes[-1].startswith("no head was signed")
     found = verifying.published([str(kept), str(outside)], public_keys(project), project)
     assert [finding.code for finding in found.findings] == [Code.INCONCLUSIVE] + [Code.UNUSUAL] * 3
