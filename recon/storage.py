@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlparse
 
@@ -92,8 +93,8 @@ class Storage:
         """The folder `name` inside this one."""
         return Storage(f"{self.uri.rstrip('/')}/{name}", self.options)
 
-    def read(self, name: str) -> bytes:
-        """A file's content.
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """A file's content; of one that is larger than `most`, so many bytes.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -101,8 +102,9 @@ class Storage:
         """
         try:
             if self.local is not None:
-                return (self.local / name).read_bytes()
-            return self._in_time(name, lambda: self._read(name))
+                with (self.local / name).open("rb") as file:
+                    return file.read(most)
+            return self._in_time(name, lambda: self._read(name, most))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -144,7 +146,9 @@ class Storage:
             with os.scandir(self.local / folder) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
-                        sizes[entry.name] = entry.stat().st_size
+                        of = entry.stat()
+                        if S_ISREG(of.st_mode):
+                            sizes[entry.name] = of.st_size
             return sizes
         except (FileNotFoundError, NotADirectoryError):
             return {}
@@ -280,10 +284,10 @@ class Storage:
         late = f"{self.uri}/{name} cannot be written or removed: the store did not answer"
         return within(STORE_S, call, late, TimeoutError)
 
-    def _read(self, name: str) -> bytes:
+    def _read(self, name: str, most: int | None) -> bytes:
         filesystem, path = self._arrow(name)
         with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
+            return bytes(stream.read(most))
 
     def _listed(self, folder: str) -> Sequence[FileInfo]:
         from pyarrow.fs import FileSelector

@@ -15,7 +15,7 @@ from recon.ledger.heads.places import publish
 from recon.ledger.ledger import utc_now
 from recon.model import NOT_ANCHORED, RunResult
 from recon.project import Project
-from recon.text import first_line, plural, some
+from recon.text import plural, some
 
 
 class Opens(Protocol):
@@ -24,16 +24,19 @@ class Opens(Protocol):
     def ledger(self) -> Ledger:
         """The ledger."""
 
+    def compared(self) -> Compared:
+        """Its chains, compared with signed heads."""
+
 
 def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
     """Signs and publishes the ledger's heads; the run with what became of it. Its results stay as they are."""
     if project.heads.key is None and project.heads.key_file is None:
-        return run
+        return replace(run, notes=(*run.notes, *map(project.mask, session.compared().notes)))
     try:
         done = signing.sign(project, session.ledger(), utc_now(), (run.invocation_id, run.generated_at))
     except Exception as error:  # the verdict does not depend on it
         return replace(
-            run, heads=NOT_ANCHORED, notes=(*run.notes, f"the ledger's heads were not signed: {_why(error)}")
+            run, heads=NOT_ANCHORED, notes=(*run.notes, f"the ledger's heads were not signed: {signing.why(error)}")
         )
     notes = [*done.notes, *(contradiction(head, size) for head, size in done.contradictions)]
     if done.document is None:
@@ -50,25 +53,28 @@ class Compared:
     """The ledger's chains, compared with the signed heads that are known here.
 
     `contradicted` are those whose entries do not lead to their head, each with a sentence; `unknown` is why others
-    could not be compared.
+    could not be compared, `unread` why any of them may have a larger head, at a place that could not be read. `notes`
+    are what an audit says of the places.
     """
 
     contradicted: Mapping[signing.Chain, str] = field(default_factory=dict)
     unknown: Mapping[signing.Chain, str] = field(default_factory=dict)
+    unread: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
-    """Compares every chain of recon.yml with its newest signed head; raises nothing, `opened` gives the ledger."""
+    """Compares every chain of recon.yml with its largest signed head; raises nothing, `opened` gives the ledger."""
     try:
         keys = signing.public_keys(project)
         if not keys:
             return Compared()
-        newest, _ = signing.newest_heads(project, keys)
+        known = signing.known_heads(project, keys)
         ledger = opened()
     except Exception as error:  # whatever a place or a store raises
-        return Compared(unknown=dict.fromkeys(signing.chains_of(project), _why(error)))
+        return Compared(unknown=dict.fromkeys(signing.chains_of(project), signing.why(error)))
     contradicted, unknown = {}, {}
-    for chain, head in newest.items():
+    for chain, head in known.newest.items():
         if chain not in signing.chains_of(project):
             continue
         try:
@@ -76,8 +82,8 @@ def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
             if not signing.leads_to(tree, head):
                 contradicted[chain] = contradiction(head, tree.size)
         except Exception as error:  # whatever its entries hold: the other chains are compared all the same
-            unknown[chain] = _why(error)
-    return Compared(contradicted, unknown)
+            unknown[chain] = signing.why(error)
+    return Compared(contradicted, unknown, project.mask("; ".join(known.unread)), known.notes)
 
 
 def contradiction(head: Head, size: int) -> str:
@@ -95,18 +101,14 @@ def contradiction(head: Head, size: int) -> str:
 
 
 def signed(project: Project, until: datetime | None = None) -> Mapping[signing.Chain, str]:
-    """What a report says of the newest signed head of each chain, signed up to a time; nothing of those without one."""
+    """What a report says of each chain's largest signed head, signed up to a time; nothing of those without one."""
     try:
-        newest, _ = signing.newest_heads(project, signing.public_keys(project), until)
+        known = signing.known_heads(project, signing.public_keys(project), until)
     except ReconError:  # a key that is none; an audit says so
         return {}
     places = project.mask(some(place.name for place in project.heads.publish))
     where = f"published at {places}" if places else NOT_ANCHORED
     return {
         chain: f"{plural(head.size, 'entry')}, signed {head.at:%Y-%m-%d %H:%M:%S} UTC, {where}"
-        for chain, head in newest.items()
+        for chain, head in known.newest.items()
     }
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"

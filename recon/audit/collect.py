@@ -466,6 +466,7 @@ class _Reader:
         if previous is not None:
             self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
         heads = self.sources.session.compared()
+        unread = dict.fromkeys((sink.name for sink in self._sinks), heads.unread) if heads.unread else {}
         proofs = Proofs(
             of_sink=of_sink,
             damaged=damaged,
@@ -473,7 +474,7 @@ class _Reader:
             lengths=lengths,
             results_changed=results,
             contradicted={sink: said for (of, sink), said in heads.contradicted.items() if of == name},
-            heads_unknown={sink: why for (of, sink), why in heads.unknown.items() if of == name},
+            heads_unknown=unread | {sink: why for (of, sink), why in heads.unknown.items() if of == name},
         )
         return self._with_erasures(proofs, previous)
 

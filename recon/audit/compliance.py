@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audit import summary
-from recon.audit.anchor import compared, signed
+from recon.audit.anchor import Compared, compared, signed
 from recon.audit.audited import StoredAudit, audited, key_of
 from recon.audit.books import of_ledger
 from recon.audit.controls.catalog import catalog
@@ -145,7 +145,7 @@ def derive(
                 days_without_audit=unaudited[pipe.name],
             ),
             heads,
-            of_heads.contradicted,
+            of_heads,
         )
         for pipe in project.pipelines
         for sink in pipe.sinks
@@ -249,13 +249,17 @@ def _edited(finding: Finding, now: datetime) -> Sightings:
     return Sightings(record, ())
 
 
-def _anchored(
-    sink: SinkCompliance, heads: Mapping[tuple[str, str], str], broken: Mapping[tuple[str, str], str]
-) -> SinkCompliance:
-    """A sink with what is known of its chain's signed heads; a chain that contradicts one is broken."""
-    chain = replace(sink.chain, signed=heads.get((sink.pipeline, sink.sink), NOT_ANCHORED))
-    if (sink.pipeline, sink.sink) in broken:
-        chain = replace(chain, verified=False, reason=broken[sink.pipeline, sink.sink])
+def _anchored(sink: SinkCompliance, heads: Mapping[tuple[str, str], str], compared: Compared) -> SinkCompliance:
+    """A sink with what is known of its chain's signed heads; a chain that contradicts one is broken.
+
+    Where a place could not be compared, whether it contradicts one is not known.
+    """
+    names = (sink.pipeline, sink.sink)
+    chain = replace(sink.chain, signed=heads.get(names, NOT_ANCHORED))
+    if names in compared.contradicted:
+        chain = replace(chain, verified=False, reason=compared.contradicted[names])
+    elif compared.unread and chain.verified:
+        chain = replace(chain, verified=None, reason=compared.unread)
     return replace(sink, chain=chain)
 
 

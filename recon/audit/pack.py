@@ -33,7 +33,7 @@ def pack(project: str | Path | Project, from_: datetime | date | str, to: dateti
     project = as_project(project)
     report = compliance(project, from_, to)
     keys = signing.public_keys(project)
-    newest, _ = signing.newest_heads(project, keys)
+    newest = signing.known_heads(project, keys).newest
     ledger, until = open_ledger(project), instant("to", to, ends=True)
     now = utc_now()
     until = None if until is None or until >= now else until

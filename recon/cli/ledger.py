@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -164,8 +165,9 @@ def _compared(
     from recon.ledger.heads.signing import public_keys
 
     project = session.project()
-    documents = verifying.read(heads, public_keys(project, key), project)
-    return verifying.compare(project, ledger, documents, pipeline, sink)
+    published = verifying.published(heads, public_keys(project, key), project)
+    compared = verifying.compare(project, ledger, published.documents, pipeline, sink)
+    return replace(compared, findings=(*published.findings, *compared.findings))
 
 
 def prove(

@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any
@@ -41,7 +41,7 @@ from recon.model.delta_offsets import FILES_AT_MOST, VERSIONS_AT_MOST, is_delta,
 from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan
 from recon.model.positions import id_in
-from recon.model.wire.values import TwiceError, loads, whole
+from recon.model.wire.values import TwiceError, loads, required_time, whole
 from recon.storage import Storage
 
 _OFFSETS_END = 2**63
@@ -384,7 +384,7 @@ def _planned_at(storage: Storage, name: str, line: str) -> datetime | None:
     if millis is None or millis == 0:
         return None
     try:
-        return datetime.fromtimestamp(whole(millis, 0) / 1000, UTC)
+        return required_time(whole(millis, 0))
     except (TypeError, ValueError, OverflowError, OSError):
         raise _broken(storage, name, f"its batchTimestampMs is no time but {_excerpt(str(millis))}") from None
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import orjson
 
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, ReconStamp, parse_stamp
-from recon.model.wire.values import loads, mapping, optional, text, whole
+from recon.model.wire.values import loads, mapping, optional, required_time, text, whole
 from recon.storage import Storage, read_ahead, read_file
 
 # PROTOCOL.md, "Actions": what else stands in a line is damage, or changes the table in a way that is not known here.
@@ -154,7 +153,7 @@ def parse_commit(
         stamp = _stamp(log, name, user_metadata)
         commit = DeltaCommit(
             version=version,
-            timestamp=datetime.fromtimestamp(whole(millis) / 1000, UTC),
+            timestamp=required_time(millis),
             operation=text(info.get("operation") or ""),
             operation_parameters=mapping(info.get("operationParameters") or {}),
             operation_metrics=mapping(info.get("operationMetrics") or {}),

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from recon.model.evidence import ICEBERG_WORDS
 from recon.model.offsets import Span
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.model.wire.iceberg import MERGED, STAMP, number_property
+from recon.model.wire.values import required_time
 from recon.text import first_line
 
 if TYPE_CHECKING:
@@ -242,6 +243,13 @@ def commits(table: Table) -> Iterator[DeltaCommit]:
             yield replace(commit_of(snapshot), rows_added=None, rows_removed=None, data_change=True)
 
 
+def _time_of(snapshot: Snapshot) -> datetime:
+    try:
+        return required_time(snapshot.timestamp_ms)
+    except ValueError as error:
+        raise EvidenceError(f"snapshot {snapshot.snapshot_id} has no time: {error}") from None
+
+
 def commit_of(snapshot: Snapshot, rows: Snapshot | None = None) -> DeltaCommit:
     """A snapshot as a commit; `rows` is the one that has its rows, where that is another.
 
@@ -253,7 +261,7 @@ def commit_of(snapshot: Snapshot, rows: Snapshot | None = None) -> DeltaCommit:
     files_added, files_removed = counts["added-data-files"], counts["deleted-data-files"] + counts["added-delete-files"]
     return DeltaCommit(
         version=number_of(snapshot),
-        timestamp=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+        timestamp=_time_of(snapshot),
         operation=operation.upper(),
         operation_metrics={"numOutputBytes": str(counts["added-files-size"])},
         stamp=stamp_of(snapshot),

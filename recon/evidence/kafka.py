@@ -14,6 +14,7 @@ from typing import Any
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received, remaining
 from recon.evidence.lazy import ck
 from recon.model import KafkaPartition, KafkaTopic, KafkaWitness
+from recon.model.wire.values import of_millis
 
 EpochOffset = tuple[int, int]  # (leader epoch, offset)
 
@@ -34,7 +35,7 @@ def read(
         topics: names; one that the broker does not know comes back with `exists` False.
         isolation_level: the stream's; decides `log_end`.
         positions: next offset to read per (topic, partition). Where records follow it, `unread_since` is
-            the timestamp of the first; it stays None when that could not be read in time.
+            the timestamp of the first; it stays None when that could not be read in time, or is no time.
         epochs: (leader epoch, offset) pairs to look up for `KafkaPartition.kept`. Of a partition whose leader is the
             same, and below the log's start or above its end, nothing is looked up.
         timeout_s: for everything together.
@@ -76,8 +77,8 @@ def _topics(
         for key, partition in partitions.items()
         if key in positions and positions[key] < partition.log_end
     }
-    for key, at in _first_timestamps(admin, behind, isolation_level, deadline).items() if behind else ():
-        partitions[key] = replace(partitions[key], unread_since=at)
+    for key, millis in _first_timestamps(admin, behind, isolation_level, deadline).items() if behind else ():
+        partitions[key] = replace(partitions[key], unread_since=of_millis(millis), unread_stamp=millis)
     for key, kept in _kept(admin, partitions, epochs, deadline).items():
         partitions[key] = replace(partitions[key], kept=kept)
     of_topic: dict[str, dict[int, KafkaPartition]] = {}
@@ -143,9 +144,9 @@ def _kept(
 
 def _first_timestamps(
     admin: KafkaAdmin, positions: Mapping[Key, int], isolation_level: str, deadline: float
-) -> dict[Key, datetime]:
+) -> dict[Key, int]:
     """The timestamp of the first record at or after each position; keys without an answer in time are absent."""
-    timestamps: dict[Key, datetime] = {}
+    timestamps: dict[Key, int] = {}
     pending = set(positions)
     # One record per partition is wanted: fetch little.
     little: dict[str, Any] = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1}
@@ -159,5 +160,5 @@ def _first_timestamps(
                 consumer.pause([ck.TopicPartition(*key)])
                 kind, millis = message.timestamp() if message.error() is None else (0, 0)
                 if kind:
-                    timestamps[key] = datetime.fromtimestamp(millis / 1000, UTC)
+                    timestamps[key] = millis
     return timestamps

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from recon.errors import EvidenceError
@@ -21,6 +21,7 @@ from recon.model import KafkaTopic, SinkCommit
 from recon.model.ledger import named
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
+from recon.model.wire.values import of_millis
 
 PARTITION = 0
 _POLL_S = 0.05
@@ -55,8 +56,8 @@ class Markers:
             return ()
         return (plan, *plan.behind)
 
-    def take(self, key: bytes, value: bytes | None, offset: int, at: datetime) -> None:
-        """Add a committed record of this owner.
+    def take(self, key: bytes, value: bytes | None, offset: int, at: datetime | None) -> None:
+        """Add a committed record of this owner; `at` is its timestamp, None for one that is no time.
 
         Raises:
             EvidenceError: it is not one of recon's.
@@ -74,6 +75,8 @@ class Markers:
                 task = TaskMarker.parse(value)
                 self.tasks[task.task] = task
             elif kind == markers.BATCH:
+                if at is None:
+                    raise ValueError("its timestamp is no time")
                 batch = BatchMarker.parse(value, at)
                 self.batches[batch.stamp.epoch, batch.stamp.batch_id] = batch
         except (ValueError, TypeError, KeyError, IndexError, EvidenceError) as error:
@@ -187,7 +190,7 @@ def _consume(
     owner: Owner,
     start: int,
     isolation: str,
-    note: Callable[[bytes, bytes | None, int, datetime], None],
+    note: Callable[[bytes, bytes | None, int, datetime | None], None],
 ) -> int:
     """Read the owner's records from `start` to the end that this isolation level sees; returns that end."""
     # At the end of the log the broker would delay an empty answer by half a second.
@@ -201,7 +204,7 @@ def _consume(
                 error = message.error()
                 if error is None:
                     if (message.key() or b"").startswith(prefix):
-                        at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+                        at = of_millis(message.timestamp()[1])
                         note(message.key(), message.value(), message.offset(), at)
                 elif error.code() == ck.KafkaError._PARTITION_EOF:
                     return max(start, int(message.offset()))

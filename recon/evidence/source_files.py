@@ -24,7 +24,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
@@ -37,12 +37,11 @@ from recon.lazy import pa
 from recon.model import ChangedFile, FileFormat, FileListing, SourceFile, SourceFiles
 from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan, Spans
-from recon.model.wire.values import loads, whole
+from recon.model.wire.values import loads, of_millis, whole
 from recon.storage import Storage, StoredFile
 from recon.text import first_line
 
 _ENTRY = re.compile(r"(0|[1-9][0-9]{0,17})(\.compact)?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Options with which a line of a file is not a row of it.
 _NOT_BY_LINES = ("multiline", "linesep", "wholetext", "encoding", "charset", "comment")
 _FORMATS: Mapping[str, FileFormat] = {
@@ -304,10 +303,7 @@ def _is_there(folder: Storage) -> bool:
 
 
 def _time(millis: int) -> datetime:
-    try:
-        return _EPOCH + timedelta(milliseconds=millis)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+    return of_millis(millis) or datetime.max.replace(tzinfo=UTC)
 
 
 def _is_same_time(logged: datetime, now: datetime) -> bool:

@@ -329,6 +329,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
     ends_of_chains: dict[str, ChainEnd] = {}
     periods: dict[str, datetime] = {}
     ends: dict[tuple[str, int], int] = {}
+    ended: dict[tuple[str, int], datetime] = {}
     starts: dict[tuple[str, int], tuple[datetime, int]] = {}
     version: int | None = None
     states: dict[str, int] = {}
@@ -341,6 +342,9 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
             ends_of_chains[row["sink"]] = max(end, ends_of_chains.get(row["sink"], end), key=lambda one: one.sequence)
         for topic, partition, end in row["evidence"].get("log_ends", ()):
             ends[(topic, partition)] = end
+            ended[(topic, partition)] = row[
+                "period_to"
+            ]  # which is not after the audit began, and so not after that read
         if row["generated_at"] >= newest - _LOG_STARTS:
             for topic, partition, start in row["evidence"].get("log_starts", ()):
                 earlier = starts.get((topic, partition))
@@ -356,6 +360,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
         generated_at=min(periods.values(), default=rows[-1]["period_to"]),
         chain_ends=ends_of_chains,
         log_ends=ends,
+        log_ended=ended,
         log_starts=starts,
         ledger_version=version,
         proof_states=states,

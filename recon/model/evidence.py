@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -52,13 +52,19 @@ def why_unknown(witness: object, otherwise: str = "") -> str:
     return witness.reason if isinstance(witness, Unavailable) else otherwise
 
 
+# When Kafka was first released, and how far ahead of its own time a broker takes a stamp by default
+# (`message.timestamp.after.max.ms`).
+_FIRST_RECORDS, _CLOCKS_DIFFER = datetime(2011, 1, 1, tzinfo=UTC), timedelta(hours=1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaPartition:
     """One topic partition as the broker describes it now, in offsets.
 
     `log_end` is the end for the stream's isolation level: the last stable offset for read_committed, else
     the high watermark. `unread_since` is the timestamp of the first record at or after a given
-    position; None when everything was read, or no position was given.
+    position; None when everything was read, no position was given, or it is no time. `unread_stamp` is the same as the
+    broker has it, in milliseconds since 1970.
     `kept` says of (leader epoch, offset) whether the log below the offset is still the one that this leader had: False
     after an unclean leader election cut it off there. What was not asked, or not answered, is absent.
     """
@@ -70,7 +76,13 @@ class KafkaPartition:
     last_stable: int
     leader_epoch: int | None = None
     unread_since: datetime | None = None
+    unread_stamp: int | None = None
     kept: Mapping[tuple[int, int], bool] = field(default_factory=dict)
+
+    def waits_since(self, now: datetime) -> datetime | None:
+        """`unread_since` where it may be true: a producer stamps its records with whatever number it likes."""
+        since = self.unread_since
+        return since if since is not None and _FIRST_RECORDS <= since <= now + _CLOCKS_DIFFER else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -659,17 +671,18 @@ class PreviousAudit:
     """Values from the last audit of a pipeline, so that the next one notices what changed since.
 
     `chain_ends` maps sink → the newest entry of its chain that any audit read; `log_ends` maps (topic, partition) → log
-    end offset; `log_starts` maps it to an earlier log start offset and the time when an audit of the last days read it;
-    `ledger_version` is the version up to which the ledger table's own history was checked; `proof_states` maps sink →
-    the number of states of its proof that an audit found, `erasures` the number of its erasures that one found and the
-    hash of the newest of these; `tables` maps sink → the sink's Delta table as it was read
-    last. `found` are the stored results with findings of audits that went on from the proof, oldest first. `hashes`
-    has one hash of all results that each audit stored, by its invocation id.
+    end offset, `log_ended` → a time before which the log had not gone beyond it; `log_starts` maps it to an earlier log
+    start offset and the time when an audit of the last days read it; `ledger_version` is the version up to which the
+    ledger table's own history was checked; `proof_states` maps sink → the number of states of its proof that an audit
+    found, `erasures` the number of its erasures that one found and the hash of the newest of these; `tables` maps sink
+    → the sink's Delta table as it was read last. `found` are the stored results with findings of audits that went on
+    from the proof, oldest first. `hashes` has one hash of all results that each audit stored, by its invocation id.
     """
 
     generated_at: datetime
     chain_ends: Mapping[str, ChainEnd] = field(default_factory=dict)
     log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    log_ended: Mapping[tuple[str, int], datetime] = field(default_factory=dict)
     log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     ledger_version: int | None = None
     proof_states: Mapping[str, int] = field(default_factory=dict)

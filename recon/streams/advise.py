@@ -62,7 +62,7 @@ def gather(
     unread_since = (
         []
         if kafka is None
-        else [p.unread_since for topic in kafka.topics.values() for p in topic.partitions.values() if p.unread_since]
+        else [at for topic in kafka.topics.values() for p in topic.partitions.values() if (at := p.waits_since(now))]
     )
     recorded = next((b.cores for b in reversed(progress.batches) if b.cores), None)
     return Facts(

@@ -202,6 +202,21 @@ def test_unread_since_is_the_first_record_behind_the_position(kafka: LocalKafka,
     assert witness.topics[name].partitions[0].unread_since == datetime.fromtimestamp(stamps[3] / 1000, UTC)
 
 
+def test_a_stamp_that_is_no_time_is_no_age_and_all_else_is_read(kafka: LocalKafka, topic: MakeTopic) -> None:
+    """Producers that stamp records in microseconds, or in seconds, for milliseconds."""
+    anything = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}
+    name, now = topic("stamps", partitions=2, config={**anything, "retention.ms": "-1"}), int(time.time())
+    kafka.produce(name, [("k", "v", 0, now * 1_000_000), ("k", "v", 1, now)])
+    witness = evidence.read(
+        conf(kafka), [name], isolation_level="read_committed", positions={(name, 0): 0, (name, 1): 0}
+    )
+    micros, seconds = (witness.topics[name].partitions[number] for number in (0, 1))
+    assert (micros.log_end, micros.unread_since, micros.unread_stamp) == (1, None, now * 1_000_000)
+    assert (seconds.log_end, seconds.unread_stamp) == (1, now)
+    assert seconds.unread_since == datetime.fromtimestamp(now / 1000, UTC)
+    assert (micros.waits_since(witness.read_at), seconds.waits_since(witness.read_at)) == (None, None)
+
+
 def test_an_open_transaction_is_not_unread_for_a_committed_reader(kafka: LocalKafka, topic: MakeTopic) -> None:
     name = topic("lag-open")
     pending = kafka.transaction(name, [("k", "v", 0, AN_HOUR_AGO)], "open")

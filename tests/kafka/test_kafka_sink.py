@@ -270,6 +270,16 @@ def test_compaction_keeps_what_a_replay_needs(kafka: LocalKafka, topic: MakeTopi
     assert kafka_markers.read(job.conf, "no-such-topic", job.owner) is None
 
 
+def test_a_marker_that_is_stamped_in_microseconds_is_named(kafka: LocalKafka, topic: MakeTopic) -> None:
+    anything = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+    job = Job(**{**make_job(kafka, topic).__dict__, "marker_topic": topic("stamped", config=anything)})
+    marker = BatchMarker(stamp=stamp(1), tasks=1, rows=2, ids=0, content=0, at=None)  # type: ignore[arg-type]
+    micros = int(time.time() * 1e6)
+    kafka.produce(job.marker_topic or "", [(markers.batch_key(job.owner, 0, 1), marker.dump(), 0, micros)])
+    with pytest.raises(EvidenceError, match=r"record at offset 0 .*its timestamp is no time"):
+        kafka_markers.read(job.conf, job.marker_topic or "", job.owner)
+
+
 # -- through Spark ---------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -14,10 +14,23 @@ from recon.checks.evidence.coverage import Key, Missed, TopicIncarnation, covera
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
-from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
+from recon.model import (
+    Code,
+    KafkaPartition,
+    KafkaTopic,
+    KafkaWitness,
+    PreviousAudit,
+    Verdict,
+    Witnesses,
+    known,
+    why_unknown,
+)
 from recon.model.offsets import Span
 from recon.model.positions import SourceKind
+from recon.model.wire.values import of_millis
 from recon.text import plural, some
+
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +41,9 @@ class KafkaEndOffsets(EvidenceCheck):
     It needs the ledger and a broker; end offsets are those of the stream's isolation level. Lag is counted in
     offsets, which include transaction markers: it is not a number of rows.
 
+    An unread record is as old as its timestamp says, and no older than an earlier audit that saw the log end before it.
+    A timestamp that cannot be true, because a producer gave seconds or microseconds for milliseconds, is no age.
+
     Args:
         warn_after: the age of the oldest unread record from which on lag warns, as `{count: 5, period: minute}`.
         error_after: the age from which on it fails. Periods are minute, hour and day.
@@ -35,6 +51,7 @@ class KafkaEndOffsets(EvidenceCheck):
     Codes:
         INFLIGHT: offsets that wait to be read, or that an open transaction holds back. Lag alone is no failure.
         LAG: the oldest unread record is older than `warn_after` (warns).
+        UNUSUAL: the first unread record has a timestamp that cannot be true (warns).
         STALLED: it is older than `error_after`; or a partition that was read before is no longer part of the stream's
             micro-batches, and holds unread records.
         LOSS_RETENTION: Kafka's log starts beyond the ledger's end: the records between were deleted unread.
@@ -102,7 +119,8 @@ class KafkaEndOffsets(EvidenceCheck):
         witnesses: Witnesses,
         findings: Findings,
     ) -> list[dict[str, Any]]:
-        tally, ledger, finished = _Tally(topic.topic), ledger_of(witnesses), _finished(witnesses)
+        tally = _Tally(topic.topic, witnesses.now, known(witnesses.previous))
+        ledger, finished = ledger_of(witnesses), _finished(witnesses)
         goes_on = ledger is not None and bool(ledger.later)
         rows = []
         recreated: dict[Key, str] = {}
@@ -170,6 +188,10 @@ class KafkaEndOffsets(EvidenceCheck):
                 f"topic {topic}: {plural(total, 'offset')} in {plural(len(tally.behind), 'partition')} wait to be read",
                 **_place(topic, tally.behind),
             )
+            if tally.untrue:
+                untrue = {key: tally.behind[key] for key in tally.untrue}
+                message = f"{some(untrue)}: {_said(next(iter(tally.untrue.values())), now)}"
+                findings.add(Code.UNUSUAL, message, **_place(topic, untrue))
             self._report_age(tally, now, findings)
         if tally.open:
             findings.add(
@@ -203,7 +225,12 @@ class KafkaEndOffsets(EvidenceCheck):
                 "whether the query runs and keeps up",
                 **_place(tally.topic, behind),
             )
-        unknown = {key: span for key, span in tally.behind.items() if key not in tally.unread_since}
+        shortest = min(limit.length for limit in limits.values() if limit)
+        unknown = {
+            key: span
+            for key, span in tally.behind.items()
+            if key not in tally.unread_since and now - tally.seen_since.get(key, _EVER) > shortest
+        }
         if unknown:
             findings.add(
                 Code.INCONCLUSIVE,
@@ -218,8 +245,14 @@ class _Tally:
     """What is reported once per topic."""
 
     topic: str
+    now: datetime
+    previous: PreviousAudit | None
     behind: dict[Key, Span] = field(default_factory=dict)
     unread_since: dict[Key, datetime] = field(default_factory=dict)
+    # Of those whose stamp is no time that can be true: when an earlier audit saw the log end before them.
+    seen_since: dict[Key, datetime] = field(default_factory=dict)
+    # Stamps that cannot be true, in milliseconds.
+    untrue: dict[Key, int] = field(default_factory=dict)
     open: dict[Key, Span] = field(default_factory=dict)
     ids_unknown: int = 0
 
@@ -229,8 +262,7 @@ class _Tally:
         lag = max(partition.log_end - position, 0)
         if lag:
             self.behind[key] = Span(position, partition.log_end)
-            if partition.unread_since is not None:
-                self.unread_since[key] = partition.unread_since
+            self._age(key, partition, position)
         if partition.last_stable < partition.high_watermark:
             self.open[key] = Span(partition.last_stable, partition.high_watermark)
         return {
@@ -241,6 +273,34 @@ class _Tally:
             "committed": committed,
             "lag": lag,
         }
+
+    def _age(self, key: Key, partition: KafkaPartition, position: int) -> None:
+        """Since when the records from a position on wait: by the first one's stamp, and never since before they came.
+
+        An earlier audit that saw the log end at or before the position came before them.
+        """
+        since, before = partition.waits_since(self.now), None
+        if self.previous is not None and self.previous.log_ends.get(key[1:], position + 1) <= position:
+            before = self.previous.log_ended.get(key[1:])
+        if since is not None:
+            self.unread_since[key] = since if before is None else max(since, before)
+            return
+        if before is not None:
+            self.seen_since[key] = before
+        if partition.unread_stamp is not None:
+            self.untrue[key] = partition.unread_stamp
+
+
+def _said(stamp: int, now: datetime) -> str:
+    """What it means that the first unread record has a stamp that cannot be true."""
+    at = of_millis(stamp)
+    told = f"{stamp} ms, which is no time" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
+    old = at is not None and at < now
+    return (
+        f"the first unread record is stamped {told} by its producer (CreateTime), perhaps in "
+        f"{'seconds' if old else 'microseconds'} instead of milliseconds: retention by age deletes such records "
+        f"{'at once' if old else 'never'}; correct the producer"
+    )
 
 
 def _finished(witnesses: Witnesses) -> Mapping[Key, int]:

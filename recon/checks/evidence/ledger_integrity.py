@@ -31,7 +31,7 @@ class LedgerIntegrity(EvidenceCheck):
         ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
         INCONCLUSIVE: the results of earlier audits, or the entries of erasures, cannot be read; the entries could not
-            be compared with a head that an earlier audit signed.
+            be compared with a head that an earlier audit signed, or with those of a place that cannot be read.
         ERASED: rows of a person that somebody removed with `recon forget`, with who, when and why.
         REBUILT: entries that were restored from the sink's own record after a crash.
     """

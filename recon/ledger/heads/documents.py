@@ -10,16 +10,24 @@ before it. `timestamp` is an RFC 3161 response over the SHA-256 of all notes, wh
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from recon.errors import LedgerError
 from recon.ledger.heads.keys import PublicKey
-from recon.ledger.heads.notes import Head, verified
+from recon.ledger.heads.notes import Head
+from recon.ledger.heads.notes import read as read_note
+from recon.ledger.heads.notes import verified as verified_note
+from recon.model.wire.values import loads, mapping, optional, text, whole
+from recon.text import first_line
+
+MOST_BYTES = 1 << 23  # more than the heads of two thousand sinks need
+_MOST_HASHES = 128  # of a consistency proof: twice the levels that a tree can have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,29 +65,76 @@ class Document:
         return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
 
 
+def read(content: bytes, where: str) -> Document:
+    """What a document says, its signatures not verified; a signed note alone is one, too.
+
+    Raises:
+        LedgerError: it is neither: it is too large, cut off, or holds what recon never writes.
+    """
+    if len(content) > MOST_BYTES:
+        raise _no_document(where, f"it is larger than {MOST_BYTES >> 20} MiB")
+    try:
+        given = content.decode()
+        if not given.lstrip().startswith("{"):
+            head = read_note(given, where)
+            return Document(origin=head.ledger, heads=(head,))
+        values = loads(given)
+        origin, notes = text(values["origin"]), [text(note) for note in _listed(values["notes"])]
+        consistency = {
+            of: (whole(mapping(proof)["from"], 0), tuple(map(_hash, _listed(proof["hashes"], _MOST_HASHES))))
+            for of, proof in mapping(values.get("consistency", {})).items()
+        }
+        timestamp = optional(_decoded, values.get("timestamp"))
+    except (ValueError, TypeError) as error:
+        raise _no_document(where, first_line(error)) from error
+    except KeyError as error:
+        raise _no_document(where, f"it has no {error}") from error
+    heads = tuple(read_note(note, f"{where}, note {number}") for number, note in enumerate(notes, 1))
+    if not heads or {head.ledger for head in heads} != {origin} or len({head.origin for head in heads}) < len(heads):
+        raise _no_document(where, "it has other notes than one for each chain of its origin")
+    return Document(origin=origin, heads=heads, consistency=consistency, timestamp=timestamp)
+
+
+def verified(document: Document, keys: Sequence[PublicKey], where: str, heads: Collection[Head] | None = None) -> None:
+    """Verifies the signatures of a document's heads, or of some.
+
+    Raises:
+        LedgerError: one is wrong, or of no known key.
+    """
+    for number, head in enumerate(document.heads, 1):
+        if heads is None or head in heads:
+            verified_note(head.note, keys, where if len(document.heads) == 1 else f"{where}, note {number}")
+
+
 def parse(content: bytes, keys: Sequence[PublicKey], where: str) -> Document:
     """A document, its signatures verified; a signed note alone is one, too.
 
     Raises:
         LedgerError: it is neither, or a signature is wrong.
     """
-    try:
-        text = content.decode()
-        if not text.lstrip().startswith("{"):
-            head = verified(text, keys, where)
-            return Document(origin=head.ledger, heads=(head,))
-        values = json.loads(text)
-        origin, notes = str(values["origin"]), [str(note) for note in values["notes"]]
-        consistency = {
-            str(of): (int(proof["from"]), tuple(base64.b64decode(node, validate=True) for node in proof["hashes"]))
-            for of, proof in values.get("consistency", {}).items()
-        }
-        stamp = values.get("timestamp")
-        timestamp = None if stamp is None else base64.b64decode(stamp, validate=True)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise LedgerError(
-            f"{where} is no document of signed heads ({type(error).__name__}): it was cut off or edited; take another "
-            "copy of it"
-        ) from error
-    heads = tuple(verified(note, keys, f"{where}, note {number}") for number, note in enumerate(notes, 1))
-    return Document(origin=origin, heads=heads, consistency=consistency, timestamp=timestamp)
+    document = read(content, where)
+    verified(document, keys, where)
+    return document
+
+
+def _no_document(where: str, why: str) -> LedgerError:
+    return LedgerError(
+        f"{where} is no document of signed heads ({why}): it was cut off or edited; take another copy of it"
+    )
+
+
+def _listed(value: object, most: int | None = None) -> list[Any]:
+    if not isinstance(value, list) or (most is not None and len(value) > most):
+        raise TypeError("it has no list, or one that is too long, where a list is expected")
+    return value
+
+
+def _decoded(value: object) -> bytes:
+    return binascii.a2b_base64(text(value), strict_mode=True)
+
+
+def _hash(value: object) -> bytes:
+    decoded = _decoded(value)
+    if len(decoded) != 32:
+        raise ValueError("a hash of its consistency proof is no SHA-256 hash")
+    return decoded

@@ -28,6 +28,8 @@ from recon.text import some
 _SIGNATURE = re.compile(r"— (\S+) (\S+)")
 _AT, _RESULTS = "at ", "results "
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_MOST_SIGNATURES = 16  # that C2SP's signed-note asks verifiers to take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,16 @@ def signed(
     return Head(origin=origin, size=size, root=root, at=at, note=f"{body}\n— {key.name} {signature}\n", results=results)
 
 
+def read(note: str, where: str) -> Head:
+    """The head of a note as it stands; who signed it, `verified` says.
+
+    Raises:
+        LedgerError: it is no whole note, or no head.
+    """
+    body, _ = _parts(note, where)
+    return _parsed(body, note, where)
+
+
 def verified(note: str, keys: Sequence[PublicKey], where: str) -> Head:
     """The head of a note that one of the keys signed.
 
@@ -82,43 +94,59 @@ def verified(note: str, keys: Sequence[PublicKey], where: str) -> Head:
     Raises:
         LedgerError: it is no whole note, none of the keys signed it, or its text was changed.
     """
-    body, empty, signatures = note.rpartition("\n\n")
-    body += "\n"
-    lines = _SIGNATURE.findall(signatures)
-    if not empty or not lines or not note.endswith("\n") or len(lines) != signatures.count("\n"):
-        raise LedgerError(f"{where} is no whole signed note: it was cut off or edited; take another copy of it")
+    body, lines = _parts(note, where)
     known = {(key.name, key.id): key for key in keys}
     theirs = []
     for name, text in lines:
         raw = _decoded(text)
         key = known.get((name, raw[:4]))
         if key is None:
-            theirs.append(f"{name}+{raw[:4].hex()}")
+            theirs.append(f"{name[:80]}+{raw[:4].hex()}")
         elif not key.verifies(raw[4:], body.encode()):
             raise LedgerError(f"{where} was changed after {name} signed it: its signature does not match its text")
     if len(theirs) == len(lines):
         raise LedgerError(
             f"{where} was signed by {some(theirs)}, and by none of the known keys "
-            f"({some(str(key) for key in keys) or 'there is none'}); give the public key with --key"
+            f"({some(str(key) for key in keys) or 'there is none'}); give the public key with --key, or in public_keys "
+            "of heads"
         )
-    return _parsed(body, note, where)
+    return _parsed(body, note, f"{where} is signed, and")
 
 
-def _parsed(body: str, note: str, where: str) -> Head:
+def _parts(note: str, where: str) -> tuple[str, list[tuple[str, str]]]:
+    """What is signed, and the names and texts of the signatures."""
+    body, empty, signatures = note.rpartition("\n\n")
+    lines = _SIGNATURE.findall(signatures)
+    whole = empty and note.endswith("\n") and 0 < len(lines) == signatures.count("\n") <= _MOST_SIGNATURES
+    if not whole or not _is_encodable(note):
+        raise LedgerError(f"{where} is no whole signed note: it was cut off or edited; take another copy of it")
+    return f"{body}\n", lines
+
+
+def _parsed(body: str, note: str, said: str) -> Head:
+    """The head of a signed text; `said` begins the sentence of an error."""
     lines = body.split("\n")[:-1]
     times = [line.removeprefix(_AT) for line in lines[3:] if line.startswith(_AT)]
     if len(lines) < 4 or lines[0].count("/") < 2 or not _NUMBER.fullmatch(lines[1]) or len(times) != 1:
-        raise LedgerError(f"{where} is signed, and is no head of a ledger: origin, size, root and time are expected")
+        raise LedgerError(f"{said} is no head of a ledger: origin, size, root and time are expected")
     root = _decoded(lines[2])
     try:
-        at = datetime.strptime(times[0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        at = datetime.fromisoformat(times[0] if _TIME.fullmatch(times[0]) else "")
     except ValueError:
-        raise LedgerError(f"{where} is signed, and its time {times[0]!r} is none") from None
+        raise LedgerError(f"{said} has no time of signing, but {times[0][:80]!r}") from None
     if len(root) != 32:
-        raise LedgerError(f"{where} is signed, and its root is no SHA-256 hash")
+        raise LedgerError(f"{said} has a root that is no SHA-256 hash")
     told = [line.split(" ") for line in lines[3:] if line.startswith(_RESULTS)]
     results = (told[0][1], told[0][2]) if told and len(told[0]) == 3 else None
     return Head(origin=lines[0], size=int(lines[1]), root=root, at=at, note=note, results=results)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return True
 
 
 def _decoded(text: str) -> bytes:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from recon.errors import EvidenceError, LedgerError, ReconError
-from recon.ledger.heads.documents import Document, parse
-from recon.ledger.heads.keys import PublicKey
+from recon.ledger.heads.documents import MOST_BYTES, Document, read
 from recon.limits import STORE_S, within
 from recon.project import Place, Project
-from recon.storage import Storage
+from recon.storage import Storage, read_ahead
 from recon.text import first_line
 
 # `Document.name`: a clone of a git repository may hold other files, too.
-_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}\.json")
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}\.json")
+_AT_ONCE = 64  # documents in memory
 _COMMAND_S = 60.0
 _KAFKA_S = 15.0
 _CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
@@ -131,12 +131,36 @@ def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"")
     return done.stdout
 
 
-def documents(folder: Storage, keys: Sequence[PublicKey]) -> Iterator[Document]:
-    """The documents of a folder that have the names they were published under, the newest first.
+def documents(folder: Storage) -> Iterator[tuple[str, Document | LedgerError]]:
+    """Every document of a folder with its path, the newest first; its signatures are not verified.
+
+    A file under the name of a document that is none, or has the content of another one, is the error that says so.
 
     Raises:
         EvidenceError: the folder, or a file of it, cannot be read.
-        LedgerError: a file is no document, or a signature is wrong.
     """
-    for name in sorted(filter(_NAME.fullmatch, folder.names()), reverse=True):
-        yield parse(folder.read(name), keys, f"{folder.uri}/{name}")
+
+    def content(name: str) -> bytes:
+        try:
+            return folder.read(name, MOST_BYTES + 1)
+        except FileNotFoundError:
+            where = f"{folder.uri.rstrip('/')}/{name}"
+            raise EvidenceError(f"{where} was there a moment ago, and is gone; see who removed it") from None
+
+    names = sorted(filter(_NAME.fullmatch, folder.sizes()), reverse=True)
+    for begin in range(0, len(names), _AT_ONCE):
+        some = names[begin : begin + _AT_ONCE]
+        for name, given in zip(some, read_ahead(content, some, remote=folder.local is None), strict=True):
+            where = f"{folder.uri.rstrip('/')}/{name}"
+            yield where, _named(name, given, where)
+
+
+def _named(name: str, content: bytes, where: str) -> Document | LedgerError:
+    """The document of a file, which must have the file's name."""
+    try:
+        document = read(content, where)
+    except LedgerError as error:
+        return error
+    if document.name == name:
+        return document
+    return LedgerError(f"{where} has the content of {document.name}: it was copied to another name; see who did")

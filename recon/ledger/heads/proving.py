@@ -20,7 +20,7 @@ from recon.ledger.heads import leaves
 from recon.ledger.heads.keys import PublicKey
 from recon.ledger.heads.merkle import consistency, includes, inclusion
 from recon.ledger.heads.notes import Head
-from recon.ledger.heads.signing import Chain, leads_to, newest_heads, tree_of
+from recon.ledger.heads.signing import Chain, known_heads, leads_to, tree_of
 from recon.ledger.heads.tiles import TiledLeaves
 from recon.ledger.ledger import Ledger
 from recon.ledger.store import SEQUENCE, Filter
@@ -87,10 +87,10 @@ def dump(proof: dict[str, Any]) -> bytes:
 
 def _newest(project: Project, ledger: Ledger, keys: Sequence[PublicKey], chain: Chain) -> tuple[Head, TiledLeaves]:
     """The newest signed head of a chain, and its tree, which is the one that was signed."""
-    newest, unread = newest_heads(project, keys)
-    head = newest.get(chain)
+    known = known_heads(project, keys)
+    head = known.newest.get(chain)
     if head is None:
-        unreadable = f" ({unread[0]})" if unread else ""
+        unreadable = f" ({known.notes[0]})" if known.notes else ""
         raise LedgerError(
             f"no signed head of {'.'.join(chain)} is known{unreadable}; name a key below `heads:` in recon.yml and run "
             "an audit, which signs one"

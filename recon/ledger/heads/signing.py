@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
 
-from recon.errors import ConfigError, ReconError
+from recon.errors import ConfigError, LedgerError, ReconError
 from recon.ledger.heads import leaves, timestamps
-from recon.ledger.heads.documents import Document
+from recon.ledger.heads.documents import Document, verified
 from recon.ledger.heads.keys import PublicKey, SigningKey, signing_key
 from recon.ledger.heads.merkle import consistency
 from recon.ledger.heads.notes import Head, signed
@@ -20,9 +19,11 @@ from recon.ledger.ledger import Ledger
 from recon.ledger.results import hashes_of_audits
 from recon.project import Project
 from recon.storage import Storage
+from recon.text import first_line, plural
 
 Chain = tuple[str, str]
-_LOOKED_AT = 20  # documents of a place, from the newest on: a chain that none of them has is a chain without a head
+_UNREAD = "no head was signed: a place that could not be compared may have a head that the ledger does not lead to"
+_NAMED = 5  # files that are left out; `recon ledger verify --heads` names all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,39 +93,97 @@ def _hashes_of(project: Project, chain: Chain) -> Storage | None:
     return None if place is None else place.child(f"hashes/{chain[0]}@{chain[1]}")
 
 
-def newest_heads(
-    project: Project, keys: Sequence[PublicKey], until: datetime | None = None
-) -> tuple[dict[Chain, Head], list[str]]:
-    """The largest signed head of each chain that is known here, and which places could not be read.
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The largest signed head of each chain, of all documents beside the ledger and at each place that can be read.
 
-    With `until`, of those that were signed up to that time.
+    `left_out` has a sentence for each file that is no document of heads, or is another one than its name says.
+    `unread` says why places could not be compared: they may have larger heads.
+    """
 
-    What lies beside the ledger is as easily changed as the ledger: it is believed for its signatures alone, and one
-    that is missing there is found at a place outside that can be read.
+    newest: Mapping[Chain, Head]
+    left_out: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an audit says of it: why places could not be compared, and the first files that were left out."""
+        more = len(self.left_out) - _NAMED
+        named = [f"a file was left out of the signed heads: {sentence}" for sentence in self.left_out[:_NAMED]]
+        also = [f"left out of the signed heads, too: {plural(more, 'more file')}"] if more > 0 else []
+        return (*self.unread, *named, *also)
+
+
+def known_heads(project: Project, keys: Sequence[PublicKey], until: datetime | None = None) -> Known:
+    """The signed heads that are known here; with `until`, of those that were signed up to that time.
+
+    All documents of a place are read: who can add one, under whatever name, hides none. What lies beside the ledger is
+    as easily changed as the ledger: it is believed for its signatures alone, and one that is missing there is found at
+    a place outside that can be read. Raises nothing.
     """
     newest: dict[Chain, Head] = {}
-    unread = []
-    outside = [(place.name, folder_of(project, place)) for place in project.heads.publish]
-    for name, folder in [("", kept_documents(project)), *outside]:
+    left_out: list[str] = []
+    unread: list[str] = []
+    outside = [(f"at {place.name}", folder_of(project, place)) for place in project.heads.publish]
+    for place, folder in [("beside the ledger", kept_documents(project)), *outside]:
         if folder is None:
             continue
+        here: dict[Chain, Head] = {}
+        bad: list[str] = []
         try:
-            for document in islice(documents(folder, keys), _LOOKED_AT):
-                for head in document.heads:
-                    if until is not None and head.at > until:
-                        continue
-                    if head.ledger == origin_of(project) and _is_newer(head, newest.get(head.chain)):
-                        newest[head.chain] = head
-                if all(chain in newest for chain in chains_of(project)):
-                    break
-        except (ReconError, OSError) as error:
-            if name:
-                unread.append(f"earlier heads at {name} could not be compared: {error}")
-    return newest, unread
+            right = _take(project, keys, until, folder, here, bad)
+            if bad and not right:
+                unread.append(_not_compared(place, f"no document there is right: {bad[0]}"))
+        except Exception as error:  # whatever a client library raises
+            unread.append(_not_compared(place, why(error)))
+        left_out += bad
+        for head in here.values():
+            if _is_larger(head, newest):
+                newest[head.chain] = head
+    return Known(newest=newest, left_out=tuple(left_out), unread=tuple(unread))
 
 
-def _is_newer(head: Head, known: Head | None) -> bool:
-    return known is None or head.size > known.size
+def _take(
+    project: Project,
+    keys: Sequence[PublicKey],
+    until: datetime | None,
+    folder: Storage,
+    here: dict[Chain, Head],
+    bad: list[str],
+) -> bool:
+    """Takes the largest heads of a folder, and the sentences about files that are left out; whether any was right.
+
+    The newest documents come first, so that nearly all signatures that must be verified are theirs.
+    """
+    right = False
+    for where, document in documents(folder):
+        if isinstance(document, LedgerError):
+            bad.append(str(document))
+            continue
+        if document.origin != origin_of(project):
+            continue
+        larger = {head for head in document.heads if (until is None or head.at <= until) and _is_larger(head, here)}
+        try:
+            verified(document, keys, where, larger)
+        except LedgerError as error:
+            bad.append(str(error))
+            continue
+        right = True
+        here.update((head.chain, head) for head in larger)
+    return right
+
+
+def _is_larger(head: Head, known: Mapping[Chain, Head]) -> bool:
+    return head.chain not in known or head.size > known[head.chain].size
+
+
+def _not_compared(place: str, reason: str) -> str:
+    return f"earlier heads {place} could not be compared: {reason}"
+
+
+def why(error: Exception) -> str:
+    """What an error says, in a line."""
+    return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
 
 
 def tree_of(project: Project, ledger: Ledger, chain: Chain, newest: Head | None) -> tuple[TiledLeaves, int]:
@@ -136,11 +195,10 @@ def tree_of(project: Project, ledger: Ledger, chain: Chain, newest: Head | None)
     folder = _hashes_of(project, chain)
     if folder is not None and newest is not None:
         with suppress(Unusable):
-            before = kept(folder)
-            if before.size <= newest.size:
-                tree = leaves.continued(before, ledger.store, *chain)
-                if leads_to(tree, newest):
-                    return tree, before.size
+            before = kept(folder, newest.size)
+            tree = leaves.continued(before, ledger.store, *chain)
+            if leads_to(tree, newest):
+                return tree, before.size
     return leaves.whole(ledger.store, *chain), 0
 
 
@@ -152,8 +210,9 @@ def leads_to(tree: TiledLeaves, head: Head) -> bool:
 def sign(project: Project, ledger: Ledger, at: datetime, audit: tuple[str, datetime] | None = None) -> Signing:
     """Signs the head of every chain of recon.yml that has entries, and keeps hashes and heads beside the ledger.
 
-    A chain that contradicts a signed head is not signed: whoever changed the ledger gets no signature for it. `audit`
-    is the invocation id and the time of an audit, whose stored results the heads cover.
+    A chain that contradicts a signed head is not signed: whoever changed the ledger gets no signature for it. While a
+    place cannot be compared, nothing is signed: it may have a head that a chain contradicts. `audit` is the invocation
+    id and the time of an audit, whose stored results the heads cover.
 
     Raises:
         ConfigError: the key is none.
@@ -162,11 +221,11 @@ def sign(project: Project, ledger: Ledger, at: datetime, audit: tuple[str, datet
     key = key_of(project)
     if key is None:
         return Signing(document=None)
-    newest, notes = newest_heads(project, public_keys(project))
+    known = known_heads(project, public_keys(project))
     results = _results(ledger, *audit) if audit is not None else None
     heads, proofs, contradictions, trees = [], {}, [], {}
     for chain in chains_of(project):
-        before = newest.get(chain)
+        before = known.newest.get(chain)
         tree, kept_size = tree_of(project, ledger, chain, before)
         if before is not None and not leads_to(tree, before):
             contradictions.append((before, tree.size))
@@ -178,12 +237,13 @@ def sign(project: Project, ledger: Ledger, at: datetime, audit: tuple[str, datet
         trees[chain] = tree, kept_size
         if before is not None and before.size:
             proofs[origin] = (before.size, tuple(consistency(tree, before.size, tree.size)))
-    if not heads:
-        return Signing(document=None, contradictions=tuple(contradictions), notes=tuple(notes))
+    if not heads or known.unread:
+        refused = [_UNREAD] if known.unread else []
+        return Signing(document=None, contradictions=tuple(contradictions), notes=(*known.notes, *refused))
     document = Document(origin=origin_of(project), heads=tuple(heads), consistency=proofs)
     document, more = _stamped(project, document)
     more += _keep(project, document, trees)
-    return Signing(document=document, contradictions=tuple(contradictions), notes=(*notes, *more))
+    return Signing(document=document, contradictions=tuple(contradictions), notes=(*known.notes, *more))
 
 
 def _results(ledger: Ledger, invocation_id: str, generated_at: datetime) -> tuple[str, str] | None:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 from recon.errors import ReconError
 from recon.ledger.heads.merkle import folded
+from recon.model.wire.values import loads, mapping, whole
 from recon.storage import Storage
 
 WIDTH = 4096  # a power of two, so that a full tile is a subtree
 HASH = 32  # bytes
 _TOPS, _EXTENT = "tops", "extent.json"
+_EXTENT_BYTES, _MOST = 1024, 2**40
 
 
 class Unusable(Exception):
@@ -88,25 +90,26 @@ class TiledLeaves:
         folder.write(_EXTENT, json.dumps(extent).encode())
 
 
-def kept(folder: Storage) -> TiledLeaves:
-    """The tree whose hashes were kept in a folder.
+def kept(folder: Storage, most: int = _MOST) -> TiledLeaves:
+    """The tree whose hashes were kept in a folder, of `most` leaves.
 
     Raises:
-        Unusable: there is none, or its files are damaged.
+        Unusable: there is none, it has more leaves, or its files are damaged.
     """
     try:
-        extent = json.loads(folder.read(_EXTENT))
-        size, sequence, tops = int(extent["size"]), int(extent["sequence"]), folder.read(_TOPS)
+        extent = mapping(loads(folder.read(_EXTENT, _EXTENT_BYTES)))
+        size, sequence = whole(extent["size"], 0, most), whole(extent["sequence"], 0)
+        tops = folder.read(_TOPS, size // WIDTH * HASH)
     except (FileNotFoundError, ReconError, ValueError, TypeError, KeyError) as error:
         raise Unusable(str(error)) from error
-    if size < 0 or len(tops) < size // WIDTH * HASH:
+    if len(tops) < size // WIDTH * HASH:
         raise Unusable(f"{folder.uri}/{_TOPS} is too short")
     tiles: dict[int, bytes] = {}
 
     def read(tile: int) -> bytes:
         if tile not in tiles:
             try:
-                tiles[tile] = folder.read(f"leaves-{tile}")
+                tiles[tile] = folder.read(f"leaves-{tile}", WIDTH * HASH)
             except (FileNotFoundError, ReconError) as error:
                 raise Unusable(str(error)) from error
             if len(tiles[tile]) < min(WIDTH, size - tile * WIDTH) * HASH:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from recon.errors import LedgerError
+from recon.errors import EvidenceError, LedgerError
 from recon.ledger.heads import leaves, timestamps
-from recon.ledger.heads.documents import Document, parse
+from recon.ledger.heads.documents import MOST_BYTES, Document, verified
+from recon.ledger.heads.documents import read as read_document
 from recon.ledger.heads.keys import PublicKey
 from recon.ledger.heads.merkle import is_consistent
 from recon.ledger.heads.notes import Head
@@ -41,31 +42,81 @@ class Compared:
     sentences: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The documents of a project's heads at some places, and what is to be said of the places.
+
+    `findings` are of files that were left out (UNUSUAL), and of places without one that is right (INCONCLUSIVE).
+    """
+
+    documents: tuple[Document, ...]
+    findings: tuple[Finding, ...]
+
+
 def read(places: Sequence[str], keys: Sequence[PublicKey], project: Project) -> list[Document]:
-    """The documents of folders and files.
+    """The documents of `published`; raises what it raises."""
+    return list(published(places, keys, project).documents)
+
+
+def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project) -> Published:
+    """The documents of the project's heads in folders and files, their signatures verified.
 
     Raises:
-        LedgerError: there is none, one is cut off or edited, or its signature is not of a known key.
-        EvidenceError: a place cannot be read.
+        LedgerError: a place does not exist, or none of them has a document that is right.
     """
-    found: list[Document] = []
+    mine: list[Document] = []
+    others: set[str] = set()
+    findings: list[Finding] = []
     for place in places:
-        options = options_at(project, place)
-        folder = Storage(place, options)
-        if folder.local is not None and not folder.local.exists():
-            raise LedgerError(f"there are no heads at {place}: it does not exist")
-        names = folder.names()
-        if names or (folder.local is not None and folder.local.is_dir()):
-            found += documents(folder, keys)
-        else:
-            above, _, name = place.rpartition("/")
-            found.append(parse(Storage(above or ".", options).read(name), keys, place))
-    mine = [document for document in found if any(head.ledger == origin_of(project) for head in document.heads)]
+        here: list[Document] = []
+        bad: list[str] = []
+        why = ""
+        try:
+            for where, document in _at(place, options_at(project, place)):
+                if isinstance(document, LedgerError):
+                    bad.append(str(document))
+                elif document.origin != origin_of(project):
+                    others.add(document.origin)
+                else:
+                    _add(here, bad, document, keys, where)
+        except EvidenceError as error:
+            why = str(error)
+        if why or (bad and not here):
+            sentence = f"the heads at {place} cannot be compared: {why or f'no document there is right: {bad[0]}'}"
+            findings.append(Finding(code=Code.INCONCLUSIVE, message=sentence))
+        findings += [Finding(code=Code.UNUSUAL, message=f"{sentence}; it was left out") for sentence in bad]
+        mine += here
     if not mine:
-        others = {head.ledger for document in found for head in document.heads}
         said = f"the heads there are of {some(sorted(others))}" if others else "no document of signed heads is there"
+        said = findings[0].message if findings else said
         raise LedgerError(f"there is no head of {origin_of(project)} at {some(places)}: {said}")
-    return mine
+    return Published(documents=tuple(mine), findings=tuple(findings))
+
+
+def _at(place: str, options: Mapping[str, str]) -> Iterator[tuple[str, Document | LedgerError]]:
+    """Every document of a folder, or the one that a file is, under whatever name; signatures are not verified."""
+    folder = Storage(place, options)
+    if folder.local is not None and not folder.local.exists():
+        raise LedgerError(f"there are no heads at {place}: it does not exist")
+    if folder.names() or (folder.local is not None and folder.local.is_dir()):
+        yield from documents(folder)
+        return
+    above, _, name = place.rpartition("/")
+    try:
+        yield place, read_document(Storage(above or ".", options).read(name, MOST_BYTES + 1), place)
+    except FileNotFoundError:
+        raise LedgerError(f"there are no heads at {place}: it does not exist") from None
+    except LedgerError as error:
+        yield place, error
+
+
+def _add(here: list[Document], bad: list[str], document: Document, keys: Sequence[PublicKey], where: str) -> None:
+    """Adds a document whose signatures are right, or the sentence that says why they are not."""
+    try:
+        verified(document, keys, where)
+        here.append(document)
+    except LedgerError as error:
+        bad.append(str(error))
 
 
 def compare(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 T = TypeVar("T")
 
 _LEAST, _MOST = -(2**63), 2**63 - 1  # offsets, versions and counts are 64 bits wide everywhere
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN = (str, int, float, bool, datetime)
 
 
@@ -94,6 +95,25 @@ def instant(value: object) -> datetime:
     at = datetime.fromisoformat(text(value))
     if at.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone")
+    return at
+
+
+def of_millis(millis: int) -> datetime | None:
+    """The instant that is so many milliseconds after 1970 began, in UTC; None where no datetime can hold it.
+
+    >>> of_millis(1_764_423_000_000), of_millis(1_764_423_000_000_000)
+    (datetime.datetime(2025, 11, 29, 13, 30, tzinfo=datetime.timezone.utc), None)
+    """
+    try:
+        return _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
+        return None
+
+
+def required_time(millis: object) -> datetime:
+    """The instant of a whole number of milliseconds; raises TypeError or ValueError where it is none."""
+    if (at := of_millis(whole(millis))) is None:
+        raise ValueError(f"{millis} ms is no time")
     return at
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recon.audit.compliance import compliance
+from recon.audit.pack import pack
 from recon.audit.run import run_audit
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
+from recon.ledger.heads.signing import public_keys
 from recon.ledger.store import Filter
 from recon.model import Code, RunResult
 from recon.project import Project
 from recon.project.checks import CheckSpec
 from recon.reports import compliance as compliance_report
 from recon.reports import html, run_results
-from tests.support.heads import OTHER_SEED, files, grow, linked, rewrite, signing_project
+from tests.support.heads import NOW, OTHER_SEED, files, grow, linked, publish_heads, rewrite, signing_project
 from tests.support.messages import raises, same_message
 
 ONE = ("orders", "orders")
@@ -108,6 +111,74 @@ def test_an_audit_of_a_ledger_that_was_written_anew_is_refuted(tmp_path: Path, a
     assert report.sinks[0].chain.verified is False
 
 
+def _with_two_heads(folder: Path) -> tuple[Project, Path]:
+    """Heads of 10 and 15 entries, published at `outside`, and 15 entries; the first document."""
+    project = _project(folder)
+    grow(project, 10)
+    publish_heads(project)
+    (first,) = (folder / "outside").iterdir()
+    grow(project, 5)
+    publish_heads(project, NOW + timedelta(hours=1))
+    return project, first
+
+
+def _roll_back(project: Project, count: int) -> None:
+    import shutil
+
+    entries = open_ledger(project).entries(*ONE)[:count]
+    shutil.rmtree(project.project_dir / "_recon")
+    grow(project, 1)
+    rewrite(project, entries)
+
+
+LAST = "29991231T235959Z-000000000000.json"
+
+
+@pytest.mark.parametrize("added", [None, b"x", b"[" * 200_000, b'{"notes": ["\\ud800"], "origin": "x"}'])
+def test_a_ledger_that_was_rolled_back_is_refuted_whatever_is_added_to_the_place(
+    tmp_path: Path, added: bytes | None
+) -> None:
+    project, first = _with_two_heads(tmp_path)
+    _roll_back(project, 10)
+    (first.parent / LAST).write_bytes(first.read_bytes() if added is None else added)
+    before = files(tmp_path / "outside")
+    run = _audit(project)
+    (finding,) = [found for found in run.results[0].findings if "signed" in found.message]
+    assert finding.code is Code.TAMPERED and "the head of 15 entries" in finding.message
+    assert any(LAST in note and "left out" in note for note in run.notes)
+    assert run.heads == "not anchored outside" and files(tmp_path / "outside") == before
+    assert compliance(project, "2026-11-01", "2026-11-22").sinks[0].chain.verified is False
+
+
+def test_a_file_that_is_added_to_the_place_is_named_and_stops_nobody(tmp_path: Path) -> None:
+    project, first = _with_two_heads(tmp_path)
+    (first.parent / LAST).write_bytes(b'{"consistency": {"a": {"from": Infinity}}}')
+    for one in (project, _project(tmp_path, key=None, public_keys=[str(public_keys(project)[0])])):
+        run = _audit(one)
+        assert run.results[0].status == "pass"
+        assert [note for note in run.notes if LAST in note and "Infinity is no number" in note]
+    assert compliance(project, "2026-11-01", "2026-11-22").sinks[0].chain.verified
+    (chain,) = pack(project, "2026-11-01", "2026-11-22").chains
+    assert chain.note and not chain.reason
+
+
+def test_a_place_that_cannot_be_compared_is_not_known_and_nothing_is_signed(tmp_path: Path) -> None:
+    project, first = _with_two_heads(tmp_path)
+    for file in first.parent.iterdir():
+        file.write_bytes(b"x")
+    before = files(tmp_path / "outside")
+    run = _audit(project)
+    (finding,) = [found for found in run.results[0].findings if "signed" in found.message]
+    assert finding.code is Code.INCONCLUSIVE and "no document there is right" in finding.message
+    assert run.heads == "not anchored outside" and files(tmp_path / "outside") == before
+    (sink,) = compliance(project, "2026-11-01", "2026-11-22").sinks
+    assert sink.chain.verified is None and "could not be compared" in sink.chain.reason
+    assert sink.chain.signed.startswith("15 entries, signed")
+    _roll_back(project, 14)  # with what is beside the ledger: no head is left that says so
+    found = [f.code for f in _audit(project).results[0].findings if "signed" in f.message]
+    assert found == [Code.INCONCLUSIVE]
+
+
 def test_a_chain_that_cannot_be_compared_with_its_head_is_not_known_and_the_others_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +224,6 @@ def test_results_that_were_removed_or_edited_are_found(tmp_path: Path) -> None:
 
     from recon.ledger import arrow
     from recon.ledger.heads import verifying
-    from recon.ledger.heads.signing import public_keys
     from recon.ledger.results import sealed
     from recon.model import Finding
 

@@ -51,6 +51,37 @@ def test_verify_with_heads(recon: Recon, signed: Path) -> None:  # noqa: F811
         assert recon("ledger", "verify", "--heads", f"outside/{head.name}").code == 0
 
 
+def test_verify_names_what_is_no_document_and_compares_the_others(recon: Recon, signed: Path) -> None:  # noqa: F811
+    junk = signed / "outside/29991231T235959Z-000000000000.json"
+    for content in (
+        b"x",
+        min((signed / "outside").iterdir()).read_bytes(),
+        b'{"consistency": {"a": {"from": Infinity}}}',
+    ):
+        junk.write_bytes(content)
+        ended = recon("ledger", "verify", "--heads", "outside")
+        assert (ended.code, ended.err) == (0, "")
+        first, second, third = ended.out.splitlines()
+        assert first.startswith(f"UNUSUAL  outside/{junk.name} ") and first.endswith("it was left out")
+        assert "2 heads, the newest of 5 entries" in second and third.startswith("The ledger is intact")
+        assert recon("ledger", "prove", "--entry", "4").code == 0
+        assert recon("compliance", "--from", "2026-11-20", "--to", "2026-11-20").code == 0
+        ended = recon("ledger", "verify", "--heads", str(junk))
+        if b"notes" in content:  # a name that somebody gives says nothing
+            assert ended.code == 0
+        else:
+            assert (ended.code, ended.err.count("\n")) == (2, 1) and junk.name in ended.err
+    (signed / "copy").mkdir()
+    (signed / "copy" / junk.name).write_bytes(b"x")
+    ended = recon("ledger", "verify", "--heads", "outside", "--heads", "copy")
+    assert ended.code == 1 and "INCONCLUSIVE  the heads at copy cannot be compared" in ended.out
+    assert ended.out.endswith("Not everything could be compared.\n")
+    rewrite(load(signed), open_ledger(load(signed)).entries("orders", "orders")[:3])
+    ended = recon("ledger", "verify", "--heads", "outside", "--heads", "copy")
+    assert ended.code == 1 and ended.out.endswith("The ledger was changed or is damaged.\n")
+    assert "the ledger has 3 entries of orders.orders, and the head of 5 entries" in ended.out
+
+
 def test_verify_finds_who_wrote_the_ledger_anew(recon: Recon, signed: Path) -> None:  # noqa: F811
     project = load(signed)
     entries = open_ledger(project).entries("orders", "orders")

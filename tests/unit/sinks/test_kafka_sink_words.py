@@ -142,6 +142,14 @@ def test_somebody_elses_record_under_our_key_is_an_error(value: bytes) -> None:
         found.take(markers.batch_key(OWNER, 0, 1), value, 41, AT)
 
 
+def test_a_micro_batch_whose_record_has_no_time_is_an_error_and_other_records_need_none() -> None:
+    found = Markers(position=0)
+    found.take(markers.plan_key(OWNER), None, 40, None)
+    marker = BatchMarker(stamp=stamp(1), tasks=1, rows=1, ids=0, content=0, at=AT)
+    with pytest.raises(EvidenceError, match=r"record at offset 41 .*its timestamp is no time"):
+        found.take(markers.batch_key(OWNER, 0, 1), marker.dump(), 41, None)
+
+
 def test_sparks_hash_and_the_lots_that_put_each_task_in_its_place() -> None:
     # SELECT hash(0), hash(1), hash(2) in Spark.
     assert [spark_hash(n) for n in (0, 1, 2)] == [933211791, -559580957, 1765031574]

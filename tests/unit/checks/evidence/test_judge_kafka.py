@@ -9,6 +9,7 @@ import pytest
 from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
+from recon.model.wire.values import of_millis
 from recon.testing.evidence import NOW, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, told, witnesses
@@ -94,6 +95,45 @@ def test_an_unknown_age_is_no_pass_when_a_limit_is_set() -> None:
     assert verdict.unproved is not None
     assert "the age of the unread offsets of orders-0 is not known" in verdict.unproved
     assert judged(kafka(0, 100), warn_after=FIVE).unproved is None
+
+
+SECONDS, MICROS = int(NOW.timestamp()), int(NOW.timestamp() * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "said"),
+    [
+        (SECONDS, f"is stamped {of_millis(SECONDS):%Y-%m-%d %H:%M:%S}Z"),
+        (MICROS, f"is stamped {MICROS} ms, which is no time"),
+    ],
+)
+def test_a_stamp_that_cannot_be_true_is_no_age_and_is_said(stamp: int, said: str) -> None:
+    odd = kafka(0, 130, unread_since=of_millis(stamp), unread_stamp=stamp)
+    verdict = judged(odd)
+    assert (codes(verdict), verdict.unproved) == ([Code.INFLIGHT, Code.UNUSUAL], None)
+    (warned,) = (finding.message for finding in verdict.findings if finding.code is Code.UNUSUAL)
+    assert said in warned and "CreateTime" in warned
+    verdict = judged(odd, warn_after=FIVE, error_after=HOUR)
+    assert codes(verdict) == [Code.INCONCLUSIVE, Code.INFLIGHT, Code.UNUSUAL]
+    ahead = kafka(0, 130, unread_since=NOW + timedelta(hours=2), unread_stamp=SECONDS * 1000 + 7_200_000)
+    assert codes(judged(ahead, warn_after=FIVE)) == [Code.INCONCLUSIVE, Code.INFLIGHT, Code.UNUSUAL]
+    clocks_differ = kafka(0, 130, unread_since=NOW + timedelta(minutes=2))
+    assert codes(judged(clocks_differ, warn_after=FIVE)) == [Code.INFLIGHT]
+
+
+@pytest.mark.parametrize(
+    ("end", "minutes", "expected"),
+    [(100, 4, []), (100, 6, [Code.INCONCLUSIVE]), (101, 4, [Code.INCONCLUSIVE])],
+)
+def test_what_came_after_an_audit_waits_no_longer_than_since_then(end: int, minutes: int, expected: list[Code]) -> None:
+    at = NOW - timedelta(minutes=minutes)
+    seen = PreviousAudit(generated_at=at, log_ends={(TOPIC, 0): end}, log_ended={(TOPIC, 0): at})
+    odd = kafka(0, 130, unread_since=of_millis(SECONDS), unread_stamp=SECONDS)
+    assert codes(judged(odd, warn_after=FIVE, previous=seen)) == [*expected, Code.INFLIGHT, Code.UNUSUAL]
+    # A stamp of last year may be true; of a record that came later, nobody waits since last year.
+    old = kafka(0, 130, unread_since=NOW - timedelta(days=365))
+    late = [Code.LAG] if end > 100 or minutes > 5 else []
+    assert codes(judged(old, warn_after=FIVE, previous=seen)) == sorted([*late, Code.INFLIGHT])
 
 
 def test_one_limit_alone() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -161,6 +162,28 @@ def _other_sink(values: dict) -> None:  # type: ignore[type-arg]
 
 def _no_note(values: dict) -> None:  # type: ignore[type-arg]
     values["note"] = values["note"][:50]
+
+
+@pytest.mark.parametrize(
+    "said", ["x", '{"notes": ' + "[" * 200_000, " " * 9_000_000, '{"notes": ["\\ud800"]}', "{}", "[]"]
+)
+def test_a_file_that_is_none_is_named_and_the_others_are_compared(
+    project: Project, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, right = project.project_dir / "junk", _proofs(project)
+    file.write_text(said)
+    assert _run(project, file, *right) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{file}: ") and len(lines[0]) < 400 and len(lines) == 3
+
+
+def test_a_size_that_is_no_number_is_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    newest = _proofs(project)[-1]
+    right = newest.read_text()
+    for size in ("Infinity", "9.5", '"9"'):
+        newest.write_text(re.sub('"from": [0-9]+', f'"from": {size}', right))
+        assert _run(project, newest) == 1
+        assert "is no" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("change", [_other_hash, _other_index, _other_path, _other_sink, _no_note])

@@ -82,7 +82,8 @@ def test_places_that_fail_say_why_and_the_others_have_it(tmp_path: Path, monkeyp
     monkeypatch.setattr(places, "_KAFKA_S", 0.5)
     (tmp_path / "file").write_text("")
     fails = "import sys; print('no room', file=sys.stderr); sys.exit(3)"
-    project, document = _document(
+    _, document = _document(tmp_path)
+    project = signing_project(
         tmp_path,
         publish=[
             {"folder": str(tmp_path / "file" / "below")},

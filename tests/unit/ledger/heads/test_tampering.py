@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import LedgerError
+from recon.errors import EvidenceError, LedgerError
 from recon.ledger import open_ledger
-from recon.ledger.heads import proving, signing, verifying
+from recon.ledger.heads import leaves, proving, signing, verifying
+from recon.ledger.heads.documents import Document
 from recon.ledger.heads.merkle import is_consistent
-from recon.ledger.heads.notes import verified
+from recon.ledger.heads.notes import signed, verified
 from recon.ledger.heads.signing import public_keys
 from recon.model import Code, Finding, LedgerEntry
 from recon.project import Project
+from recon.storage import Storage
 from tests.support.heads import NOW, OTHER_SEED, grow, linked, publish_heads, rewrite, signing_project
 
 ONE = ("orders", "orders")
@@ -171,10 +174,183 @@ def test_heads_of_another_key_of_another_ledger_and_of_nobody_are_refused(projec
         _compared(project, str(tmp_path / "empty"))
     with pytest.raises(LedgerError, match="does not exist"):
         _compared(project, str(tmp_path / "nowhere"))
-    cut_off = max((tmp_path / "outside").iterdir())
-    cut_off.write_bytes(cut_off.read_bytes()[:-90])
+    for cut_off in (tmp_path / "outside").iterdir():
+        cut_off.write_bytes(cut_off.read_bytes()[:-90])
     with pytest.raises(LedgerError, match="cut off or edited"):
         _compared(project)
+
+
+# -- one who can add any file to the place of the heads, and removes none ---------------------------------------------
+
+LAST = "29991231T235959Z-000000000000.json"
+
+
+def _roll_back(project: Project, count: int) -> None:
+    """Puts the ledger back to an older copy, without what is kept beside it."""
+    rewrite(project, open_ledger(project).entries(*ONE)[:count])
+    shutil.rmtree(project.project_dir / "_recon" / "heads")
+
+
+def _add_junk(project: Project, name: str, content: bytes | None) -> str:
+    """Adds a file, or a sparse one of 1.5 GB, at the place of the heads; what lies there otherwise stays."""
+    file = project.project_dir / "outside" / name
+    assert not file.exists()
+    if content is None:
+        with file.open("wb") as sparse:
+            sparse.truncate(1_500_000_000)
+    else:
+        file.write_bytes(content)
+    return str(file)
+
+
+def _signed(project: Project) -> signing.Signing:
+    return signing.sign(project, open_ledger(project), NOW + 99 * HOUR)
+
+
+def test_a_rollback_is_seen_behind_a_copy_of_an_older_document_under_the_last_name(project: Project) -> None:
+    _roll_back(project, 6)
+    oldest = min((project.project_dir / "outside").iterdir())
+    added = _add_junk(project, LAST, oldest.read_bytes())
+    done = _signed(project)
+    assert done.document is None
+    assert [(head.size, size) for head, size in done.contradictions] == [(12, 6)]
+    (note,) = done.notes
+    assert f"{added} has the content of {oldest.name}: it was copied to another name" in note
+    found = verifying.published([str(oldest.parent)], public_keys(project), project)
+    assert [finding.code for finding in found.findings] == [Code.UNUSUAL]
+    assert len(found.documents) == 3
+
+
+def test_a_rollback_is_seen_behind_any_number_of_later_heads_of_fewer_entries(project: Project) -> None:
+    """Which clocks that ran ahead have signed: their documents have the names that they must have."""
+    _roll_back(project, 5)
+    key, tree = signing.key_of(project), leaves.whole(open_ledger(project).store, *ONE)
+    assert key is not None
+    for hour in range(9, 99):
+        head = signed(key, "example.org/lake/orders/orders", 5, tree.root(0, 5), NOW + hour * HOUR)
+        document = Document(origin="example.org/lake", heads=(head,))
+        _add_junk(project, document.name, document.dump())
+    assert [head.size for head, _ in _signed(project).contradictions] == [12]
+
+
+def _edited_note(content: bytes, old: str, new: str) -> bytes:
+    values = json.loads(content)
+    values["notes"] = [note.replace(old, new) for note in values["notes"]]
+    return json.dumps(values).encode()
+
+
+def _with(content: bytes, **fields: object) -> bytes:
+    return json.dumps({**json.loads(content), **fields}).encode()
+
+
+JUNK: list[tuple[str, Callable[[bytes], bytes | None]]] = [
+    ("is no whole signed note", lambda content: b"x"),
+    ("larger than 8 MiB", lambda content: None),
+    ("Infinity is no number", lambda content: content.replace(b'"from": 9', b'"from": Infinity')),
+    ("is no whole number", lambda content: content.replace(b'"from": 9', b'"from": 9.5')),
+    ("a number of many digits is not within", lambda content: content.replace(b'"from": 9', b'"from": ' + b"9" * 40)),
+    ("is no whole signed note", lambda content: _edited_note(content, "orders/orders", "orders/\ud800")),
+    ("is no whole signed note", lambda content: _edited_note(content, "— ", "— \ud800")),
+    ("nested too deep", lambda content: b'{"notes": ' + b"[" * 200_000),
+    ("nested too deep", lambda content: b'{"a":' * 200_000),
+    ("twice", lambda content: content.replace(b'"origin"', b'"notes": [], "origin"')),
+    ("codec can't decode", lambda content: b"\xff" + content),
+    ("it has no 'notes'", lambda content: b'{"origin": "example.org/lake"}'),
+    ("where a list is expected", lambda content: _with(content, notes="x")),
+    ("is no text", lambda content: _with(content, notes=[7])),
+    ("is no object", lambda content: _with(content, consistency=[])),
+    ("other notes than one for each chain", lambda content: _with(content, notes=[])),
+    ("other notes than one for each chain", lambda content: _with(content, notes=json.loads(content)["notes"] * 2)),
+    ("other notes than one for each chain", lambda content: _with(content, origin="example.org/other")),
+    ("is no SHA-256 hash", lambda content: _with(content, consistency={"a": {"from": 1, "hashes": ["AAAA"]}})),
+    ("is no head of a ledger", lambda content: _edited_note(content, "\n12\n", "\n" + "9" * 40 + "\n")),
+    ("has no time of signing", lambda content: _edited_note(content, "at 2026", "at 99999")),
+]
+
+
+def test_files_that_are_no_documents_are_named_and_the_others_are_compared(project: Project) -> None:
+    """At the place and beside the ledger."""
+    outside = project.project_dir / "outside"
+    right = max(outside.iterdir()).read_bytes()
+    named = []
+    for number, (said, junk) in enumerate(JUNK):
+        for folder in ("", "../_recon/heads/documents/"):
+            added = _add_junk(project, f"{folder}{LAST.replace('2359', f'23{number:02}')}", junk(right))
+            named.append((added.replace("outside/../", ""), said))
+    done = _signed(project)
+    assert done.document is not None and done.document.heads[0].size == 14
+    assert len(done.notes) == 6 and done.notes[5].endswith(f"too: {len(named) - 5} more files")
+    assert proving.prove(project, open_ledger(project), public_keys(project), ONE, "3")["index"] == 2
+    found = verifying.published(
+        [str(outside), str(project.project_dir / "_recon/heads/documents")], public_keys(project), project
+    )
+    assert {finding.code for finding in found.findings} == {Code.UNUSUAL}
+    assert not verifying.compare(project, open_ledger(project), found.documents).findings
+    for added, said in named:
+        (sentence,) = [finding.message for finding in found.findings if added in finding.message]
+        assert said in sentence and sentence.isprintable() and len(sentence) < 500
+    with pytest.raises(LedgerError, match="cannot be compared"):
+        verifying.read([named[0][0]], public_keys(project), project)
+    _roll_back(project, 6)
+    assert [head.size for head, _ in _signed(project).contradictions] == [12]
+
+
+def test_a_forged_head_is_left_out_and_named(project: Project, tmp_path: Path) -> None:
+    """Of more entries than there are, by another key or edited, under the name that it must have."""
+    stranger = signing.key_of(signing_project(tmp_path, key=OTHER_SEED))
+    key = signing.key_of(project)
+    assert stranger is not None and key is not None
+    forged = signed(stranger, "example.org/lake/orders/orders", 99, bytes(32), NOW + 9 * HOUR)
+    right = signed(key, "example.org/lake/orders/orders", 98, bytes(32), NOW + 9 * HOUR)
+    edited = replace(right, note=right.note.replace("98", "99"), size=99)
+    for head, said in ((forged, "by none of the known keys"), (edited, "was changed after")):
+        document = Document(origin="example.org/lake", heads=(head,))
+        added = _add_junk(project, document.name, document.dump())
+        assert any(added in note and said in note for note in _signed(project).notes)
+    assert _signed(project).document is not None
+
+
+def test_what_is_no_file_is_no_document(project: Project) -> None:
+    outside = project.project_dir / "outside"
+    (outside / LAST).mkdir()
+    (outside / LAST.replace("2999", "2998")).symlink_to(outside / "nowhere")
+    (outside / LAST.replace("2999", "2997")).symlink_to("/dev/zero")
+    os.mkfifo(outside / LAST.replace("2999", "2996"))
+    done = _signed(project)
+    assert done.document is not None and not done.notes
+    assert not _compared(project)
+
+
+def test_nothing_is_signed_over_a_place_that_cannot_be_compared(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its files is right, or one of them cannot be read: it may have the head that the ledger contradicts."""
+    outside, kept = project.project_dir / "outside", project.project_dir / "_recon" / "heads" / "documents"
+    right = {file: file.read_bytes() for file in outside.iterdir()}
+    for file in right:
+        file.write_bytes(b"x")
+    done = _signed(project)
+    assert done.document is None and not done.contradictions
+    assert f"earlier heads at {outside} could not be compared: no document there is right" in done.notes[0]
+    assert done.notes[-1].startswith("no head was signed")
+    found = verifying.published([str(kept), str(outside)], public_keys(project), project)
+    assert [finding.code for finding in found.findings] == [Code.INCONCLUSIVE] + [Code.UNUSUAL] * 3
+    for file, content in right.items():
+        file.write_bytes(content)
+    read = Storage.read
+
+    def unreadable(self: Storage, name: str, most: int | None = None) -> bytes:
+        if name == min(right).name and self.uri == str(outside):
+            raise EvidenceError(f"{self.uri}/{name} cannot be read: not in time")
+        return read(self, name, most)
+
+    monkeypatch.setattr(Storage, "read", unreadable)
+    done = _signed(project)
+    assert done.document is None and "cannot be read: not in time" in done.notes[0]
+    found = verifying.published([str(kept), str(outside)], public_keys(project), project)
+    assert [finding.code for finding in found.findings] == [Code.INCONCLUSIVE]
+    _roll_back(project, 6)
+    assert [head.size for head, _ in _signed(project).contradictions] == [12]
 
 
 def test_kept_hashes_are_never_trusted(project: Project) -> None:
