@@ -21,13 +21,18 @@ SINKS ?=
 # make matrix LINES="3.5.7+3.3.3 4.2.0+4.4.0"
 LINES ?=
 
-.PHONY: help setup demo test messages soak matrix recipes lint docs bench figures wheel hashes digests sbom clean
+.PHONY: help setup try demo test messages soak matrix recipes lint docs bench figures wheel hashes digests sbom clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: ## Python environment, Java, Chromium and jars
 	@$(SETUP) python java browser databases jars
+
+try: ## Three recorded streams with their faults, audited now: no Java, no broker, no jars
+	@$(SETUP) try
+	build/try/bin/recon try
+	@echo "recon of this environment is build/try/bin/recon; README says how to install it into your own."
 
 demo: ## A real broker, a real stream, faults, an audit and its report
 	@$(SETUP) python java jars
@@ -76,7 +81,7 @@ figures: ## Carry what `make bench` measured here into docs/figures.md and READM
 	@$(SETUP) python
 	$(BIN)/python -m scripts.figures
 
-wheel: ## Build the wheel, install it into an empty environment and try it there
+wheel: ## README's first commands in an empty folder: make try, and the wheel in an empty environment
 	@$(SETUP) python
 	scripts/try_wheel.sh
 
@@ -93,6 +98,6 @@ sbom: ## A CycloneDX bill of materials of the Python packages and the jars, in b
 	.venv/tools/bin/python scripts/sbom.py
 
 clean: ## Remove what was built, cached or left by the demo; .venv and fetched jars too
-	rm -rf .venv build dist *.egg-info demo-lake target spark-warehouse metastore_db derby.log
+	rm -rf .venv build dist *.egg-info demo-lake recon-try target spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up a fresh clone: a Python environment in .venv, Java, Chromium for the browser tests, the jars.
 # Each step looks first and does nothing when its part is there. `make` calls it; it can be run by hand:
-#   scripts/setup.sh python|java|browser|databases|jars|tools ...
+#   scripts/setup.sh python|java|browser|databases|jars|tools|try ...
 # RECON_REQUIRE_HASHES=1 makes .venv anew, only from files whose hash is in requirements-hashes.txt. Not by default: a mirror
 # that builds wheels itself has other files.
 set -euo pipefail
@@ -49,6 +49,12 @@ usable_python() {
   return 1
 }
 
+a_python() {
+  usable_python && return
+  apt_install python3 python3-venv >&2 || true
+  usable_python || fail "Python 3.11 to 3.13 with venv is needed and was not found; install python3 and python3-venv"
+}
+
 setup_python() {
   local stamp=.venv/.installed want python
   local hashed=${RECON_REQUIRE_HASHES:-}
@@ -57,10 +63,7 @@ setup_python() {
   # pip compares what it installs, not what is there already.
   if [ "$hashed" = 1 ]; then rm -rf .venv; fi
   if ! .venv/bin/python -c '' 2>/dev/null; then
-    if ! python=$(usable_python); then
-      apt_install python3 python3-venv || true
-      python=$(usable_python) || fail "Python 3.11 to 3.13 with venv is needed and was not found; install python3 and python3-venv"
-    fi
+    python=$(a_python)
     say "making .venv with $python"
     rm -rf .venv
     "$python" -m venv .venv
@@ -111,6 +114,30 @@ setup_jars() {
   printf '%s\n' "$want" >"$stamp"
 }
 
+# What `recon try` needs, in an environment of its own: it starts no Spark, asks no broker and reads no frame of pandas.
+setup_try() {
+  local stamp=build/try/.installed want python
+  if [ "${RECON_REQUIRE_HASHES:-}" = 1 ]; then
+    fail "make try compares no hashes; run RECON_REQUIRE_HASHES=1 make setup, then .venv/bin/recon try"
+  fi
+  want=$(cat pyproject.toml constraints.txt | cksum)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && build/try/bin/python -c '' 2>/dev/null; then return; fi
+  python=$(a_python)
+  say "making build/try with $python, and installing what recon try needs"
+  rm -rf build/try
+  "$python" -m venv build/try
+  build/try/bin/python - >build/try/requirements.txt <<'END'
+import re, tomllib
+
+for one in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]:
+    if re.match(r"[\w-]+", one)[0] not in ("pyspark", "delta-spark", "confluent-kafka", "pandas"):
+        print(one)
+END
+  build/try/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -r build/try/requirements.txt
+  build/try/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
+  printf '%s\n' "$want" >"$stamp"
+}
+
 # What `make hashes` and `make sbom` run: in an environment of its own, apart from the one that it describes.
 setup_tools() {
   local stamp=.venv/tools/.installed want tools
@@ -125,7 +152,7 @@ setup_tools() {
 
 for part in "$@"; do
   case "$part" in
-    python | java | browser | databases | jars | tools) "setup_$part" ;;
-    *) fail "unknown part $part; it is one of python, java, browser, databases, jars, tools" ;;
+    python | java | browser | databases | jars | tools | try) "setup_$part" ;;
+    *) fail "unknown part $part; it is one of python, java, browser, databases, jars, tools, try" ;;
   esac
 done

@@ -1,22 +1,45 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into an empty environment and runs tests/smoke/smoke.py from outside the checkout.
+# What README begins with, as printed, in an empty folder and with an empty environment: `git clone`, `make try`, and
+# `pip install ./recon`, which builds the wheel; then tests/smoke/smoke.py of what was installed. `make demo` and
+# `make test` are left to tests/demo and to CI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-unset PYTHONDONTWRITEBYTECODE PYTHONPATH
+unset PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV
 root=$PWD
 scratch=$(mktemp -d)
-# A leftover build folder would put deleted modules into the wheel. What `make matrix` and `make docs` keep there stays.
-clean() { rm -rf "$root/build/lib" "$root"/build/bdist.*; }
-trap 'rm -rf "$scratch"; clean' EXIT
-clean
+trap 'rm -rf "$scratch"' EXIT
 
-.venv/bin/python -m build --wheel --outdir "$scratch/dist" . >"$scratch/build.log" 2>&1 || {
-  cat "$scratch/build.log"
-  echo "wheel: the build failed" >&2
-  exit 1
-}
-.venv/bin/python -m venv "$scratch/venv"
-"$scratch/venv/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt "$scratch"/dist/*.whl
-cp tests/smoke/smoke.py "$scratch/smoke.py"
+# The clone has what is here, committed or not.
+git init -q "$scratch/origin"
+git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -cf - | tar -xf - -C "$scratch/origin"
+git -C "$scratch/origin" add -A
+git -C "$scratch/origin" -c user.name=try -c user.email=try@localhost commit -q -m "What is here"
+
+# The lines of the first two console blocks, without comments.
+mapfile -t lines < <(awk '/^```/ {n++} n % 2 && n < 4 && sub(/^\$ /, "") {sub(/ +#.*/, ""); print}' README.md)
+run() { printf 'readme: %s\n' "$1"; eval "$1" || { echo "readme: \`$1\` failed" >&2; exit 1; }; }
 cd "$scratch"
+for line in "${lines[@]}"; do
+  case "$line" in
+    "git clone <address of this repository> recon") run "git clone -q '$scratch/origin' recon" ;;
+    "cd recon") run "$line" ;;
+    "make try")
+      SECONDS=0
+      run "$line" >"$scratch/try.log" || { cat "$scratch/try.log"; exit 1; }
+      grep -q "Pipeline payments: not complete" "$scratch/try.log"
+      echo "readme: make try took $SECONDS s"
+      # Its next step, as printed.
+      run "$(sed -n 's/^ *\(.* runbook LOSS_RETENTION\) .*/\1/p' "$scratch/try.log") >/dev/null"
+      ;;
+    "make demo" | "make test") echo "readme: $line is run by tests/demo and by CI" ;;
+    "pip install ./recon")
+      cd "$scratch"
+      "$root/.venv/bin/python" -m venv "$scratch/venv"
+      # The pinned versions: what an index has newer today says nothing of this commit.
+      PATH=$scratch/venv/bin:$PATH PIP_CONSTRAINT=$root/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 run "$line"
+      ;;
+    *) echo "readme: nothing here runs \`$line\`" >&2; exit 1 ;;
+  esac
+done
+cp "$root/tests/smoke/smoke.py" "$scratch/smoke.py"
 "$scratch/venv/bin/python" smoke.py "$root"

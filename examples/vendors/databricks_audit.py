@@ -1,5 +1,5 @@
 # Databricks notebook source
-# MAGIC %pip install --no-deps spark-recon
+# MAGIC %pip install --no-deps /Workspace/Shared/shop/spark_recon-0.1.0-py3-none-any.whl
 
 # COMMAND ----------
 

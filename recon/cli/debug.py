@@ -14,27 +14,32 @@ import typer
 from recon._version import __version__
 from recon.cli.shared import Session
 from recon.errors import ConfigError, EvidenceError, ReconError
+from recon.requirements import requirements
 
 if TYPE_CHECKING:
     from recon.project import Pipeline, Project, Sink
 
-_SPARK = ("4.0", "4.1")  # the range of pyproject.toml
+
+class _NotYetError(EvidenceError):
+    """What the first micro-batch makes is not there, and nothing says that there was a micro-batch."""
 
 
 def debug(session: Session) -> None:
     """Show what recon can reach from here.
 
-    Java, Spark, recon.yml, each checkpoint and table, Kafka and the ledger. Exit 1 when one cannot be reached.
+    Java, Spark, recon.yml, each checkpoint and table, Kafka and the ledger. "not yet" is said of what the first
+    micro-batch makes. Exit 1 when something cannot be reached.
     """
     probe = _Probe(session)
     probe("Python", lambda: f"{platform.python_version()}, recon {__version__}")
     probe("Java", _java)
-    probe("Spark", lambda: _package("pyspark", _SPARK))
-    probe("Delta", lambda: f"{_package('delta-spark', _SPARK)}, {_package('deltalake')}")
+    probe("Spark", lambda: _package("pyspark"))
+    probe("Delta", lambda: f"{_package('delta-spark')}, {_package('deltalake')}")
     probe("recon.yml", lambda: _config(session))
     if session.has_project:
         _witnesses(probe, session.project())
-    typer.echo("All checks passed." if not probe.failed else f"{probe.failed} not OK.")
+    counted = [f"{n} {word}" for word, n in (("not OK", probe.failed), ("not yet", probe.to_come)) if n]
+    typer.echo(f"{', '.join(counted)}." if counted else "All checks passed.")
     raise typer.Exit(1 if probe.failed else 0)
 
 
@@ -43,18 +48,20 @@ class _Probe:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.failed = 0
+        self.failed = self.to_come = 0
 
     def __call__(self, what: str, probe: Callable[[], str]) -> None:
         try:
-            answer, ok = probe(), True
+            answer, word = probe(), "OK"
+        except _NotYetError as error:
+            answer, word = str(error), "not yet"
         except ReconError as error:
-            answer, ok = str(error), False
+            answer, word = str(error), "not OK"
         except Exception as error:  # such as a broken installation, which this command is meant to show
-            answer, ok = f"{type(error).__name__}: {error}", False
-        self.failed += not ok
-        line = " ".join(f"{what}: {'OK' if ok else 'not OK'}, {answer}".split())
-        typer.echo(self.session.mask(line))
+            answer, word = f"{type(error).__name__}: {error}", "not OK"
+        self.failed += word == "not OK"
+        self.to_come += word == "not yet"
+        typer.echo(self.session.mask(" ".join(f"{what}: {word}, {answer}".split())))
 
 
 def _witnesses(probe: _Probe, project: Project) -> None:
@@ -81,13 +88,16 @@ def _java() -> str:
     return f"Java {major_version(java)} at {java}"
 
 
-def _package(name: str, supported: tuple[str, ...] = ()) -> str:
+def _package(name: str) -> str:
+    supported = next((one for one in requirements() if one.name == name), None)
     try:
         installed = version(name)
     except PackageNotFoundError:
-        raise EvidenceError(f"{name} is not installed; pip install spark-recon brings it") from None
-    if supported and ".".join(installed.split(".")[:2]) not in supported:
-        raise EvidenceError(f"{name} {installed} is not supported; install {' or '.join(supported)}")
+        raise EvidenceError(f"{name} is not installed; pip install '{supported or name}' brings it") from None
+    if supported is None:  # recon itself is not installed: there is no metadata
+        return f"{name} {installed}, not compared with what recon supports: recon is not installed here"
+    if not supported.specifier.contains(installed, prereleases=True):
+        raise EvidenceError(f"{name} {installed} is not supported; pip install '{supported}' brings one that is")
     return f"{name} {installed}"
 
 
@@ -105,9 +115,46 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
     from recon.storage import Storage
 
     where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
+    if not where.names():
+        raise _missing(
+            f"there is no checkpoint at {where.uri}",
+            _entered(project, pipeline),
+            "the query makes it when it first starts",
+            "correct the pipeline's checkpoint, or give it back its folder",
+        )
     witness = checkpoint.read(where, positions=not pipeline.of_kafka)
-    last = "no micro-batch yet" if witness.last is None else f"last micro-batch {witness.last.batch_id}"
-    return f"query_id {witness.query_id}, {last}"
+    if witness.last is None:
+        raise _NotYetError(
+            f"query_id {witness.query_id} has no micro-batch in {where.uri} yet; it starts with the first"
+        )
+    return f"query_id {witness.query_id}, last micro-batch {witness.last.batch_id}"
+
+
+def _missing(what: str, known: str, made: str, correct: str) -> EvidenceError:
+    """The error of a thing that the first micro-batch makes; `known` says which micro-batch there was, if any."""
+    return EvidenceError(f"{what}, but {known}; {correct}") if known else _NotYetError(f"{what} yet; {made}")
+
+
+def _entered(project: Project, pipeline: Pipeline, sink: str | None = None) -> str:
+    """What the ledger has of a pipeline, or of one of its sinks; nothing where it has nothing."""
+    from recon.ledger import open_ledger
+
+    ledger = open_ledger(project)
+    sinks = {of for name, of in ledger.chains() if name == pipeline.name} if ledger.exists() else set()
+    if sinks if sink is None else sink in sinks:
+        return "the ledger has micro-batches of it"
+    return ""
+
+
+def _committed(project: Project, pipeline: Pipeline) -> str:
+    """Which micro-batch the checkpoint says was committed last; nothing where it has none."""
+    from recon.evidence import checkpoint
+    from recon.storage import Storage
+
+    where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
+    batches = checkpoint.read(where, positions=not pipeline.of_kafka).batches if where.names() else ()
+    committed = [one.batch_id for one in batches if one.committed]
+    return f"the checkpoint has committed micro-batch {committed[-1]}" if committed else ""
 
 
 def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
@@ -123,14 +170,24 @@ def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
         if not record.recorded:
             return f"{where} ({sink.kind}) keeps no record of its own and was not read"
         if not record.exists:
-            raise EvidenceError(f"nothing was written to {where} yet; the first micro-batch writes to it")
+            raise _unwritten(f"nothing was written to {where}", project, pipeline, sink)
         return f"{record.location} ({sink.kind}) has {plural(len(record.commits), 'micro-batch')} of the last day"
     if reason := project.why_unlocated(where):
         raise EvidenceError(reason)
     latest = delta_log.latest_version(Storage(where, project.storage_options))
     if latest is None:
-        raise EvidenceError(f"there is no Delta table at {where}; the first micro-batch creates it")
+        raise _unwritten(f"there is no Delta table at {where}", project, pipeline, sink)
     return f"Delta table at version {latest}"
+
+
+def _unwritten(what: str, project: Project, pipeline: Pipeline, sink: Sink) -> EvidenceError:
+    known = _entered(project, pipeline, sink.name)
+    # A route gets its table with its first row: micro-batches of the pipeline's other sinks say nothing of it.
+    if not known and not _entered(project, pipeline):
+        known = _committed(project, pipeline)
+    return _missing(
+        what, known, "the first micro-batch makes it", "correct the sink's target, or restore what was there"
+    )
 
 
 def _ledger(project: Project) -> str:
@@ -138,7 +195,7 @@ def _ledger(project: Project) -> str:
 
     ledger = open_ledger(project)
     if not ledger.exists():
-        raise EvidenceError(f"there is no ledger at {ledger.location} yet; the first micro-batch creates it")
+        raise _NotYetError(f"there is no ledger at {ledger.location} yet; the first micro-batch or audit makes it")
     newest = ledger.entries(limit=1)
     return f"at {ledger.location}, " + (
         f"last entry {newest[0].committed_at:%Y-%m-%d %H:%M:%S} UTC" if newest else "empty"

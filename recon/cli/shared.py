@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import typer
 
 from recon.errors import ConfigError, ReconError
 from recon.instants import instant
-from recon.text import did_you_mean, first_line, inert, inert_json
+from recon.text import did_you_mean, first_line, inert, inert_json, short_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +76,15 @@ class SharedOptions:
     wide: Annotated[
         bool, typer.Option("--wide", help="Wrap no cell of a table: a line per row, however narrow the terminal.")
     ] = False
+
+
+def called(command: str) -> str:
+    """A command of this environment as a shell takes it: its name, or its path where the name leads elsewhere.
+
+    So after `make try`, whose environment nobody activates.
+    """
+    here, found = Path(sys.executable).with_name(command), shutil.which(command)
+    return command if not here.exists() or (found and here.samefile(found)) else short_path(here)
 
 
 class Session:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from recon.cli.shared import Session, writing
+from recon.cli.shared import Session, called, writing
 from recon.errors import ConfigError
 from recon.text import short_path
 
@@ -133,9 +133,12 @@ def try_recording(
     typer.echo()
     typer.echo("What to do next:")
     for command, purpose in (
-        (f"python -m webbrowser {page.as_uri()}", "the report"),
-        ("recon runbook LOSS_RETENTION", "what a finding means, and what can still be saved"),
-        ("recon init --topic orders --checkpoint checkpoints/orders --target lake/orders", "your own stream"),
+        (f"{called('python')} -m webbrowser {page.as_uri()}", "the report"),
+        (f"{called('recon')} runbook LOSS_RETENTION", "what a finding means, and what can still be saved"),
+        (
+            f"{called('recon')} init --topic orders --checkpoint checkpoints/orders --target lake/orders",
+            "your own stream",
+        ),
     ):
         typer.echo(f"  {command}    # {purpose}")
 

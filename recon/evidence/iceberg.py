@@ -37,6 +37,7 @@ from recon.model.offsets import Span
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.model.wire.iceberg import MERGED, STAMP, number_property
 from recon.model.wire.values import required_time
+from recon.requirements import how_to_install
 from recon.text import first_line
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class IcebergTable:
         except ImportError:
             raise ConfigError(
                 "an Iceberg table is confirmed and audited with pyiceberg, which is not installed; "
-                "pip install 'spark-recon[iceberg]'"
+                f"{how_to_install('iceberg')}"
             ) from None
         # A catalog of SQL tables that are not there is a mistake, and nothing that a reader should make.
         waits = {"s3.connect-timeout": f"{S3_S:g}", "s3.request-timeout": f"{S3_S:g}"}

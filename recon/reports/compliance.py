@@ -57,7 +57,7 @@ def render_pdf(
     """The document as PDF/A-3a, its numbers attached as JSON; `path` is named in errors.
 
     Raises:
-        ConfigError: WeasyPrint, the system libraries that it needs or fonts are missing, or a template has a fault.
+        ConfigError: WeasyPrint or the system libraries that it needs are missing, or a template has a fault.
     """
     return pdf.make(
         render_html(report, templates),
@@ -89,8 +89,8 @@ def write(
     """Writes the document in one of its formats, whole or not at all; `templates` are as for `render_html`.
 
     Raises:
-        ConfigError: a template has a fault, or the format is pdf, and WeasyPrint, the system libraries it needs or
-            fonts are missing.
+        ConfigError: a template has a fault, or the format is pdf, and WeasyPrint or the system libraries that it needs
+            are missing.
     """
     if format == "pdf":
         return write_private(Path(path), render_pdf(report, path, templates))

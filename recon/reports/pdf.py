@@ -1,7 +1,8 @@
 """Makes a PDF of a page: PDF/A-3a, tagged, with contents, page numbers and the data as an attachment.
 
 PDF/A-3 (ISO 19005-3) keeps what a reader needs inside the file: fonts, a colour profile, no script. Level a adds the
-structure of the text, which screen readers follow. WeasyPrint lays the page out.
+structure of the text, which screen readers follow. WeasyPrint lays the page out, in fonts of this package, so that a
+page looks alike on each machine; characters that these lack come from the machine's fonts.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import io
 import logging
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from html import escape
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from recon.errors import ConfigError
+from recon.requirements import how_to_install
 from recon.text import first_line
 
 VARIANT = "pdf/a-3a"
@@ -25,8 +29,20 @@ _ID = re.compile(r'\bid="([^"]+)"')
 _SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _MOST = 40  # lines of the contents, with those of the second level
+_FACES = "".join(
+    f'@font-face {{ font-family: "{family}"; font-weight: {weight}; src: url("{name}-latin-{weight}-normal.woff2") }}'
+    for family, name, weight in (
+        ("recon sans", "arimo", 400),
+        ("recon sans", "arimo", 700),
+        ("recon mono", "cousine", 400),
+    )
+)
+_SOFT = "\u00ad"  # where a line may break with a hyphen; WeasyPrint breaks there whatever the style says
+_INSERTED = dict.fromkeys(map(ord, f"\u2010{_SOFT}"))  # the hyphen of a line break, too
 
 STYLE = """
+:root { --sans: "recon sans", sans-serif; --mono: "recon mono", monospace; }
+* { hyphens: none !important; }
 .toc { margin-top: 30px; break-after: page; }
 .sheet .toc h2 { border: 0; margin: 0 0 8px; padding: 0; counter-increment: none; }
 .sheet .toc h2::before { content: none; }
@@ -62,14 +78,11 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
         at: the time of the document.
 
     Raises:
-        ConfigError: WeasyPrint, the system libraries that it needs or fonts are missing.
+        ConfigError: WeasyPrint or the system libraries that it needs are missing.
     """
     weasyprint = _weasyprint(path)
-
-    def refuse(url: str, *_: Any, **__: Any) -> Any:
-        # The page refers to nothing outside itself; text from data must not make WeasyPrint fetch anything.
-        raise ValueError(f"{url} is not fetched")
-
+    # The page refers to nothing outside itself; text from data must not make WeasyPrint fetch anything.
+    nothing = weasyprint.urls.URLFetcher(allowed_protocols=())
     # WeasyPrint would warn about every style that is meant for screens.
     log = logging.getLogger("weasyprint")
     level = log.level
@@ -86,7 +99,9 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
                 modified=at,
                 relationship="Data",
             )
-            document = weasyprint.HTML(string=text, url_fetcher=refuse).render(pdf_variant=VARIANT)
+            document = weasyprint.HTML(string=text, url_fetcher=nothing).render(
+                pdf_variant=VARIANT, font_config=fonts()
+            )
             content = document.write_pdf(pdf_variant=VARIANT, attachments=[attachment], finisher=_icons_are_decoration)
             # A box in place of a character is no text, and not allowed in PDF/A: its number says what it is.
             missing = frozenset(chr(code) for font in document.fonts.values() for code in font.missing)
@@ -109,6 +124,7 @@ def _named(text: str, missing: Collection[str]) -> str:
 def for_paper(page: str, header: str, footer: str, at: datetime) -> str:
     """The page with contents, and with what its style has to say of paper."""
     page = _SCRIPT.sub("", page)  # the numbers are an attachment, and nothing runs
+    page = page.replace(_SOFT, "").replace("&shy;", "")
     created = f'<meta name="dcterms.created" content="{at:%Y-%m-%dT%H:%M:%SZ}">'
     head = f"{created}<style>{STYLE}{_margins(header, footer)}</style></head>"
     return with_contents(page).replace("</head>", head, 1)
@@ -116,23 +132,26 @@ def for_paper(page: str, header: str, footer: str, at: datetime) -> str:
 
 def _weasyprint(path: object) -> Any:
     try:
-        import weasyprint
-        from weasyprint.text import ffi
+        with warnings.catch_warnings(action="ignore"):  # that the machine has no fonts, which need not be
+            import weasyprint
     except ImportError as error:
-        raise ConfigError(f"{path} needs WeasyPrint, which is not installed; pip install 'spark-recon[pdf]'") from error
+        raise ConfigError(f"{path} needs WeasyPrint, which is not installed; {how_to_install('pdf')}") from error
     except OSError as error:
         raise ConfigError(
             f"{path} needs WeasyPrint, whose system libraries are missing ({error}); "
             "install Pango, or write HTML and print it from a browser"
         ) from error
-    # Without any font Pango ends the process.
-    config = ffi.ffi.gc(ffi.fontconfig.FcInitLoadConfigAndFonts(), ffi.fontconfig.FcConfigDestroy)
-    if not ffi.fontconfig.FcConfigGetFonts(config, ffi.fontconfig.FcSetSystem).nfont:
-        raise ConfigError(
-            f"{path} cannot be written: this machine has no font that could be embedded; install one, such as the "
-            "package fonts-dejavu-core, or write HTML and print it from a browser"
-        )
     return weasyprint
+
+
+def fonts() -> Any:
+    """WeasyPrint's configuration of fonts: the package's, and behind them those of the machine."""
+    from weasyprint import CSS
+    from weasyprint.text.fonts import FontConfiguration
+
+    found = FontConfiguration()
+    CSS(string=_FACES, base_url=f"{Path(__file__).with_name('fonts').as_uri()}/", font_config=found)
+    return found
 
 
 def _icons_are_decoration(_: Any, pdf: Any) -> None:
@@ -144,7 +163,7 @@ def _icons_are_decoration(_: Any, pdf: Any) -> None:
 
 def _margins(header: str, footer: str) -> str:
     """The lines on top of and below each page."""
-    font = "font: 7.5pt sans-serif; color: #555;"
+    font = "font: 7.5pt var(--sans); color: #555;"
     return (
         f"@page {{ margin: 20mm 17mm 20mm; @top-left {{ content: {_quoted(header)}; {font} }}"
         f" @bottom-left {{ content: {_quoted(footer)}; {font} }}"
@@ -222,7 +241,8 @@ def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
     """All characters of a PDF's pages in their order, without white space but between two numbers.
 
     Where lines and pages break does not matter: `apart` are texts that may be repeated on each page (headings of
-    tables, the lines of the margins), and are left out, as are the numbers of pages below each page.
+    tables, the lines of the margins), and are left out, as are the numbers of pages below each page and the hyphens
+    of line breaks, which earlier versions of recon made.
     """
     pages: list[str] = _read(content, name, lambda reader: [page.extract_text() for page in reader.pages])
     repeated = sorted({_dense(text) for text in apart} - {""}, key=len, reverse=True)
@@ -239,8 +259,11 @@ def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
 
 
 def _dense(text: str) -> str:
-    """A text without white space; where one number ends and the next begins is kept, as columns of figures have it."""
-    return "".join(_NUMBERS.sub(r"\1|", text).split())
+    """A text without white space and inserted hyphens.
+
+    Where one number ends and the next begins is kept, as columns of figures have it.
+    """
+    return "".join(_NUMBERS.sub(r"\1|", text).translate(_INSERTED).split())
 
 
 def _read(content: bytes, name: str, read: Callable[[Any], Any]) -> Any:
@@ -248,7 +271,7 @@ def _read(content: bytes, name: str, read: Callable[[Any], Any]) -> Any:
         import pypdf
     except ImportError as error:
         raise ConfigError(
-            f"{name} is a PDF, and pypdf, which reads it, is not installed; pip install 'spark-recon[pdf]'"
+            f"{name} is a PDF, and pypdf, which reads it, is not installed; {how_to_install('pdf')}"
         ) from error
     log = logging.getLogger("pypdf")
     level = log.level

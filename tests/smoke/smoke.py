@@ -39,7 +39,7 @@ def it_comes_from_the_wheel(checkout: Path) -> None:
     assert not found.is_relative_to(checkout), f"recon was imported from the checkout: {found}"
     assert found.is_relative_to(Path(sys.prefix).resolve()), f"recon was imported from {found}"
     assert recon.__version__ == version("spark-recon")
-    assert metadata("spark-recon")["License-Expression"] == "Apache-2.0"
+    assert metadata("spark-recon")["License-Expression"] == "Apache-2.0 AND OFL-1.1"
 
 
 def every_public_name_exists() -> None:
@@ -52,7 +52,14 @@ def every_public_name_exists() -> None:
 def the_data_files_are_in_the_wheel(checkout: Path) -> None:
     assert files("recon").joinpath("py.typed").is_file()
     assert files("recon.spark").joinpath("jars.txt").is_file()
-    for folder in ("reports/templates", "reports/schemas", "reports/runbooks", "cli/templates", "demo/templates"):
+    for folder in (
+        "reports/templates",
+        "reports/schemas",
+        "reports/runbooks",
+        "reports/fonts",
+        "cli/templates",
+        "demo/templates",
+    ):
         wanted = {path.name for path in (checkout / "recon" / folder).glob("*") if path.is_file()}
         packed = {path.name for path in files("recon").joinpath(folder).iterdir()} if wanted else set()
         assert wanted <= packed, f"recon/{folder} lacks {sorted(wanted - packed)} in the wheel"
@@ -83,6 +90,13 @@ def a_first_verdict_needs_no_java() -> None:
         assert "Pipeline orders: complete." in told and "Pipeline payments: not complete." in told, told
         assert (Path(folder) / "try" / "target" / "report.html").is_file()
     assert tell(command, "runbook", "LOSS_RETENTION").startswith("# LOSS_RETENTION")
+
+
+def debug_condemns_nothing_of_what_pip_brought() -> None:
+    command = str(Path(sys.executable).with_name("recon"))
+    told = subprocess.run([command, "debug"], capture_output=True, text=True, check=False).stdout
+    for what in ("Python", "Spark", "Delta"):
+        assert f"{what}: OK, " in told, told
 
 
 def a_report_can_be_drawn() -> None:
@@ -124,6 +138,7 @@ def main() -> None:
     the_command_answers_fast()
     a_report_can_be_drawn()
     a_first_verdict_needs_no_java()
+    debug_condemns_nothing_of_what_pip_brought()
     print(f"smoke: spark-recon {version('spark-recon')} works from its wheel")
 
 

@@ -190,6 +190,7 @@ def commands(text: str) -> Iterator[list[str]]:
     lines = text.splitlines()
     typed = [line[2:] for line in lines if line.startswith("$ ")] or lines
     for line in typed:
+        line = line.replace("<address of this repository>", "'<address of this repository>'")
         words = shlex.split(line.replace("…", "x"), comments=True)
         if any(word.startswith("[") for word in words):  # a synopsis
             continue
@@ -207,7 +208,9 @@ def check_command(words: list[str]) -> None:
     elif program == "make":
         assert rest[0] in TARGETS, words
     elif program == "pip":
-        assert rest[0] == "install" and re.fullmatch(rf"spark-recon(\[({'|'.join(EXTRAS)})\])?", rest[1]), words
+        assert rest[0] == "install" and re.fullmatch(rf"\./recon(\[({'|'.join(EXTRAS)})\])?", rest[1]), words
+    elif program == "git":
+        assert rest == ["clone", "<address of this repository>", "recon"], words
     elif program == "cd":
         assert len(rest) == 1, words
     elif program == "python":

@@ -21,6 +21,7 @@ from typing_extensions import override
 from recon.checks.base import JointCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.requirements import how_to_install
 from recon.spark.errors import spark_error
 from recon.text import complaint, did_you_mean
 
@@ -64,7 +65,7 @@ class ExpectationSuite(JointCheck):
 
     Cost:
         one run of GX for all expectations with one `where`: a few Spark jobs, none of them shared with other checks.
-        Nothing is cached, no file is written, and GX's telemetry is off. Needs `pip install 'spark-recon[gx]'`.
+        Nothing is cached, no file is written, and GX's telemetry is off. Needs the extra `gx`.
 
     Example:
         data_tests:
@@ -278,7 +279,7 @@ def _gx() -> Any:
             import great_expectations
     except ImportError as error:
         raise ConfigError(
-            "expectation_suite needs Great Expectations, which is not installed; pip install 'spark-recon[gx]'"
+            f"expectation_suite needs Great Expectations, which is not installed; {how_to_install('gx')}"
         ) from error
     return great_expectations
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from recon.convert.dbt.nodes import read_yaml
 from recon.errors import ConfigError
+from recon.requirements import how_to_install
 from recon.text import complaint
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def validated(content: Mapping[str, Any], name: str) -> OpenDataContractStandard
         from open_data_contract_standard.model import OpenDataContractStandard
     except ImportError:
         raise ConfigError(
-            "data contracts need open-data-contract-standard, which is not installed; pip install 'spark-recon[odcs]'"
+            f"data contracts need open-data-contract-standard, which is not installed; {how_to_install('odcs')}"
         ) from None
     try:
         return OpenDataContractStandard(**content)

@@ -12,6 +12,7 @@ from recon.events.alerts.text import Message
 from recon.limits import within
 from recon.project import Project
 from recon.project.alerts import Channel
+from recon.requirements import how_to_install
 from recon.text import first_line
 
 DEADLINE_S = 15.0  # of one message
@@ -51,8 +52,7 @@ class Sender:
             import apprise
         except ImportError:
             raise ConfigError(
-                f"channel {channel.name} of alerts needs apprise, and it is not there; "
-                "pip install 'spark-recon[alerts]'"
+                f"channel {channel.name} of alerts needs apprise, and it is not there; {how_to_install('alerts')}"
             ) from None
         logging.getLogger("apprise").addFilter(_heard)
         asset = apprise.AppriseAsset(app_id="recon", app_desc="recon", app_url="", image_url_mask="", image_url_logo="")

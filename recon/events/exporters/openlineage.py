@@ -28,6 +28,7 @@ from recon.model import CheckResult, PipelineFacts, SinkFacts
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project
 from recon.project.telemetry import OpenLineage
+from recon.requirements import how_to_install
 
 try:
     import attr
@@ -48,7 +49,7 @@ try:
     from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
 except ImportError as error:
     raise ConfigError(
-        "openlineage: needs openlineage-python, which is not installed; pip install 'spark-recon[openlineage]'"
+        f"openlineage: needs openlineage-python, which is not installed; {how_to_install('openlineage')}"
     ) from error
 
 PRODUCER = f"https://spark-recon.github.io/recon/{__version__}"

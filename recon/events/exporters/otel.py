@@ -14,6 +14,7 @@ from recon.events.exporters.spans import Span, span_of
 from recon.events.model import Event
 from recon.project import Project
 from recon.project.telemetry import OpenTelemetry
+from recon.requirements import how_to_install
 
 try:
     from opentelemetry import metrics, trace
@@ -26,8 +27,7 @@ try:
     from opentelemetry.sdk.trace.export import SpanExportResult
 except ImportError as error:
     raise ConfigError(
-        "otel: needs the OpenTelemetry SDK and its OTLP exporter, which are not installed; "
-        "pip install 'spark-recon[otel]'"
+        f"otel: needs the OpenTelemetry SDK and its OTLP exporter, which are not installed; {how_to_install('otel')}"
     ) from error
 
 _MOST_SPANS = 512  # of one request

@@ -12,13 +12,14 @@ from recon.events.exporters.reasons import reason
 from recon.events.model import Event
 from recon.project import Project
 from recon.project.telemetry import Pushgateway
+from recon.requirements import how_to_install
 from recon.storage import write_file
 
 try:
     from prometheus_client import CollectorRegistry, exposition, metrics_core
 except ImportError as error:
     raise ConfigError(
-        "prometheus: needs prometheus_client, which is not installed; pip install 'spark-recon[prometheus]'"
+        f"prometheus: needs prometheus_client, which is not installed; {how_to_install('prometheus')}"
     ) from error
 
 READABLE = 0o644  # node_exporter runs as a user of its own

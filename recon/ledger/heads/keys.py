@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
+from recon.requirements import how_to_install
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -116,7 +117,7 @@ def signing_key(name: str, text: str, where: str) -> SigningKey:
 
 def missing_extra() -> ConfigError:
     """What to say where `cryptography` is not installed."""
-    return ConfigError("signed heads need cryptography, which is not installed; pip install 'spark-recon[heads]'")
+    return ConfigError(f"signed heads need cryptography, which is not installed; {how_to_install('heads')}")
 
 
 def _public(raw: bytes) -> Ed25519PublicKey:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recon.errors import ConfigError, LedgerError
+from recon.requirements import how_to_install
 from recon.text import first_line
 
 _ANSWER_S = 20.0
@@ -88,6 +89,6 @@ def _client() -> Any:
         import rfc3161_client
     except ImportError as error:
         raise ConfigError(
-            "timestamps need rfc3161-client, which is not installed; pip install 'spark-recon[heads]'"
+            f"timestamps need rfc3161-client, which is not installed; {how_to_install('heads')}"
         ) from error
     return rfc3161_client

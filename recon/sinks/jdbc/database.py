@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from recon.errors import ConfigError
 from recon.project.jdbc import parse_url
+from recon.requirements import how_to_install
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -120,7 +121,7 @@ class Database:
         except ImportError as error:
             raise ConfigError(
                 f"writing to a {self.product} database needs the Python packages sqlalchemy and {driver} on the "
-                f"driver, and {error.name or driver} is not there; pip install 'spark-recon[{self.drivers.extra}]'"
+                f"driver, and {error.name or driver} is not there; {how_to_install(self.drivers.extra)}"
             ) from error
         return sqlalchemy.create_engine(
             f"{self.kind}+{driver}://",

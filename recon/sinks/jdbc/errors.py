@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import Any, Literal
 
+from recon.requirements import how_to_install
 from recon.sinks.jdbc.database import Database, Kind
 
 # As far as it decides the next step. `conflict`: rolled back because of another transaction (a deadlock, a lock).
@@ -175,7 +176,7 @@ def reason_and_step(error: BaseException, database: Database, target: str, work_
         ),
         "python": (
             f"the executors' Python cannot load what COPY needs: {why}",
-            f"install spark-recon[{database.drivers.extra}] on the executors, or set stage_with: jdbc",
+            f"{how_to_install(database.drivers.extra)} on the executors, or set stage_with: jdbc",
         ),
         "other": (why, "correct the cause that the database names"),
     }

@@ -7,7 +7,10 @@ import dataclasses
 import gzip
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -258,11 +261,72 @@ def test_where_pages_and_lines_break_does_not_matter(
     assert pages[0] < pages[1] and pdf.words_of(first, "a", apart) == pdf.words_of(second, "b", apart)
 
 
+def test_a_hyphen_of_a_line_break_is_no_word(pypdf: Any) -> None:
+    weasyprint = pytest.importorskip("weasyprint")
+    style, text = "hyphens: auto; width: {}px", "Quaran&shy;tined incomprehensibilities, micro-batch"
+    page = f'<html lang="en"><body><p style="{style}">{text}</p>'
+    narrow, wide = (weasyprint.HTML(string=page.format(width)).write_pdf() for width in (60, 600))
+    shown = pypdf.PdfReader(io.BytesIO(narrow)).pages[0].extract_text()
+    assert shown.count("\u2010") >= 2, "WeasyPrint inserts them"
+    assert (
+        pdf.words_of(narrow, "a", ()) == pdf.words_of(wide, "b", ()) == "Quarantinedincomprehensibilities,micro-batch"
+    )
+
+
+def test_nothing_hyphenates_on_paper(report: ComplianceReport, tmp_path: Path, pypdf: Any) -> None:
+    """Whatever the user's templates ask for."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "compliance.html.j2").write_text(
+        '{% extends "recon/compliance.html.j2" %}'
+        "{% block style %}<style>.narrow { width: 60px; hyphens: auto }</style>{% endblock %}"
+        "{% block brand %}<p class='narrow'>Incomprehensi&shy;bilities of electroencephalographists</p>{% endblock %}"
+    )
+    pages = pypdf.PdfReader(io.BytesIO(reports.render_pdf(report, templates=own))).pages
+    assert not {"\u2010", "\u00ad"} & set("".join(page.extract_text() for page in pages))
+
+
+def test_the_fonts_of_the_machine_do_not_matter(
+    lake: Project, report: ComplianceReport, tmp_path: Path, pypdf: Any
+) -> None:
+    """A PDF made where there is no font at all; a character that only some fonts have is its number there."""
+    other = dataclasses.replace(report, project="дом 店")
+    for n, one in enumerate((report, other)):
+        (tmp_path / f"{n}.json").write_text(reports.render_json(one))
+    code = (
+        "import sys; from pathlib import Path; from recon.reports import compliance, document\n"
+        "for n in '01':\n"
+        "    report = document.parse(Path(f'{n}.json').read_text(), n)\n"
+        "    compliance.write(report, Path(f'{n}.pdf'), 'pdf')"
+    )
+    bare = tmp_path / "fonts.conf"
+    (tmp_path / "fonts").mkdir()
+    bare.write_text(f"<fontconfig><dir>{tmp_path}/fonts</dir><cachedir>{tmp_path}/fonts</cachedir></fontconfig>")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "FONTCONFIG_FILE": str(bare), "PYTHONPATH": str(Path(pdf.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert verify(lake, tmp_path / "0.pdf").is_same
+
+    def shown(content: bytes) -> list[str]:
+        return [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages]
+
+    assert shown((tmp_path / "0.pdf").read_bytes()) == shown(reports.render_pdf(report)), "line by line"
+    there, here = (tmp_path / "1.pdf").read_bytes(), reports.render_pdf(other)
+    assert "U+0434U+043EU+043C U+5E97" in shown(there)[0]
+    assert pdf.words_of(there, "there", ()) == pdf.words_of(here, "here", ())
+
+
 def test_no_text_of_controls_and_statements_reaches_over_the_margin(report: ComplianceReport, pypdf: Any) -> None:
     weasyprint = pytest.importorskip("weasyprint")
     page = pdf.for_paper(reports.render_html(report), "header", "footer", report.generated_at)
     assert "<h2" in page and "Statements of frameworks" in page
-    for laid_out in weasyprint.HTML(string=page).render().pages:
+    for laid_out in weasyprint.HTML(string=page).render(font_config=pdf.fonts()).pages:
         box = laid_out._page_box  # noqa: SLF001 - where WeasyPrint laid out what
         of_margins = {b for margin in box.children[1:] for b in margin.descendants()}
         texts = [b for b in box.descendants() if type(b).__name__ == "TextBox" and b not in of_margins]

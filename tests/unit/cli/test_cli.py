@@ -7,13 +7,17 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pytest
 import typer
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from recon import __version__
 from recon.cli import main
@@ -23,9 +27,11 @@ from recon.errors import ConfigError, EvidenceError
 from recon.ledger import open_ledger
 from recon.project import load
 from recon.reports import run_results
+from recon.requirements import requirements
 from tests.support.ledger_entries import entry
 from tests.support.sample_run import sample_run
 
+ROOT = Path(__file__).parents[3]
 BASE = """\
 name: lake
 ledger: _recon
@@ -582,23 +588,108 @@ def test_the_commented_out_parts_of_the_template_load_too(recon: Callable[..., E
 # --- debug ------------------------------------------------------------------------------------------------
 
 
+def told(ended: Ended) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in ended.out.splitlines() if ": " in line)
+
+
+def micro_batches(checkpoint: Path, offsets: int, commits: int) -> None:
+    """A checkpoint as Spark writes it."""
+    for folder, number, body in (("offsets", offsets, 'v1\n{}\n{"orders":{"0":5}}'), ("commits", commits, "v1\n{}")):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+        for batch_id in range(number):
+            (checkpoint / folder / str(batch_id)).write_text(body)
+    (checkpoint / "metadata").write_text('{"id":"7c6d5e0c-0000-4000-8000-000000000001"}')
+
+
 def test_debug_says_what_is_missing(
     recon: Callable[..., Ended], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECON_TEST_PW", "hunter2-secret")
     ended = recon("debug")
-    lines = dict(line.split(": ", 1) for line in ended.out.splitlines() if ": " in line)
+    lines = told(ended)
     assert (ended.code, ended.err) == (1, "")
     assert lines["Python"].startswith("OK, 3.")
     assert lines["Java"].startswith("OK, Java ")
-    assert lines["Spark"].startswith("OK, pyspark 4.")
+    assert lines["Spark"].startswith("OK, pyspark ")
     assert lines["recon.yml"] == f"OK, project lake in {project}, 1 pipeline, 3 checks"
-    assert lines["checkpoint of orders"].startswith(f"not OK, checkpoint {project}/cp has no metadata file")
-    assert lines["table of orders.orders"].startswith(f"not OK, there is no Delta table at {project}/orders")
+    assert lines["checkpoint of orders"].startswith(f"not yet, there is no checkpoint at {project}/cp yet")
+    assert lines["table of orders.orders"].startswith(f"not yet, there is no Delta table at {project}/orders yet")
     assert lines["Kafka for orders"] == "not OK, kafka has no bootstrap.servers in recon.yml"
-    assert lines["ledger"].startswith(f"not OK, there is no ledger at {project}/_recon/ledger yet")
-    assert ended.out.endswith("\n4 not OK.\n")
+    assert lines["ledger"].startswith(f"not yet, there is no ledger at {project}/_recon/ledger yet")
+    assert ended.out.endswith("\n1 not OK, 3 not yet.\n")
     assert "hunter2" not in ended.out
+
+
+def test_debug_before_the_first_micro_batch_is_no_error(recon: Callable[..., Ended], tmp_path: Path) -> None:
+    """A project as its first day finds it: nothing that a micro-batch makes is there."""
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "recon.yml").write_text(
+        "name: lake\nledger: _recon\npipelines:\n  - name: orders\n    checkpoint: cp\n    source: {files: landing}\n"
+        "    sinks:\n      - {name: orders, target: orders}\n"
+        "      - {name: copies, kind: parquet, target: copies}\n"
+    )
+    ended = recon("debug")
+    words = {what: line.split(", ")[0] for what, line in told(ended).items()}
+    assert words.pop("Java") and set(words.values()) == {"OK", "not yet"}, ended.out
+    of_the_stream = {"checkpoint of orders", "table of orders.orders", "table of orders.copies", "ledger"}
+    assert {what for what, word in words.items() if word == "not yet"} == of_the_stream
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "4 not yet.")
+    micro_batches(tmp_path / "cp", 0, 0)
+    assert told(recon("debug"))["checkpoint of orders"].startswith("not yet, query_id 7c6d5e0c")
+
+
+def test_debug_of_what_a_micro_batch_made_and_is_gone(recon: Callable[..., Ended], project: Path) -> None:
+    micro_batches(project / "cp", 1, 0)
+    assert told(recon("debug"))["table of orders.orders"].startswith("not yet, "), "planned, and never committed"
+    micro_batches(project / "cp", 2, 1)
+    line = told(recon("debug"))["table of orders.orders"]
+    assert line.startswith(f"not OK, there is no Delta table at {project}/orders, but ") and "micro-batch 0" in line
+
+
+def test_debug_of_what_the_ledger_says_was_there(recon: Callable[..., Ended], ledger: Path) -> None:
+    lines = told(recon("debug"))
+    assert lines["checkpoint of orders"].startswith(
+        f"not OK, there is no checkpoint at {ledger}/cp, but the ledger has"
+    )
+    assert lines["table of orders.orders"].startswith(
+        f"not OK, there is no Delta table at {ledger}/orders, but the led"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pyspark", "delta", "right"),
+    [
+        ("3.5.7", "3.3.3", True),
+        ("4.0.4", "4.4.0", True),
+        ("4.2.0", "4.4.0", True),
+        ("3.4.4", "2.4.0", False),
+        ("4.1.1", "4.1.0", False),
+        ("4.3.0", "5.0.0", False),
+    ],
+)
+def test_debug_compares_versions_with_what_recon_requires(
+    recon: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, pyspark: str, delta: str, right: bool
+) -> None:
+    installed = {"pyspark": pyspark, "delta-spark": delta}
+    monkeypatch.setattr("recon.cli.debug.version", lambda name: installed.get(name) or version(name))
+    lines = told(recon("debug"))
+    for what, name, found in (("Spark", "pyspark", pyspark), ("Delta", "delta-spark", delta)):
+        if right:
+            assert lines[what].startswith(f"OK, {name} {found}")
+        else:
+            assert lines[what].startswith(f"not OK, {name} {found} is not supported; pip install '{name}")
+            ranges = lines[what].split("'")[1].removeprefix(name)
+            assert found not in SpecifierSet(ranges) and version(name) in SpecifierSet(ranges), "the next step"
+
+
+def test_debug_knows_the_ranges_of_pyproject() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {str(Requirement(one)) for one in wanted} >= {str(one) for one in requirements()} != set()
+
+
+def test_debug_where_recon_is_not_installed(recon: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recon.requirements.DISTRIBUTION", "not-there")
+    assert told(recon("debug"))["Spark"].endswith("recon is not installed here")
 
 
 def test_debug_sees_a_table_and_a_ledger(recon: Callable[..., Ended], ledger: Path) -> None:

@@ -163,7 +163,7 @@ def test_without_cryptography(recon: Recon, signed: Path, monkeypatch: pytest.Mo
     for arguments in (("ledger", "key"), ("ledger", "verify", "--heads", "outside"), ("audit", "--no-spark")):
         ended = recon(*arguments)
         assert ended.code == 2
-        assert "signed heads need cryptography, which is not installed; pip install 'spark-recon[heads]'" in ended.err
+        assert "signed heads need cryptography, which is not installed; pip install 'cryptography>=" in ended.err
 
 
 def test_an_auditors_pack(recon: Recon, signed: Path) -> None:  # noqa: F811

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from recon.cli import main
+from recon.cli.shared import called
 from recon.demo import trial
 from recon.demo.folder import TRY_MARKER
 from recon.errors import ConfigError
@@ -102,9 +103,27 @@ def test_it_says_what_to_do_next(tried: tuple[Path, subprocess.CompletedProcess[
     assert report.is_file()
     _, _, after = ended.stdout.partition("What to do next:\n")
     first, second, third, *_ = (line.split("  #")[0].strip() for line in after.splitlines())
-    assert first == f"python -m webbrowser {report.as_uri()}"
-    assert second == "recon runbook LOSS_RETENTION"
-    assert third.startswith("recon init ")
+    assert first.endswith(f"python -m webbrowser {report.as_uri()}")
+    assert second.endswith("recon runbook LOSS_RETENTION") and "recon init " in third
+    # As printed, whether the environment is on PATH or not.
+    shell = subprocess.run(second, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+    assert (shell.returncode, shell.stdout.splitlines()[0]) == (0, "# LOSS_RETENTION"), shell.stderr
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_a_command_is_named_as_the_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool
+) -> None:
+    bin_ = tmp_path / "env" / "bin"
+    bin_.mkdir(parents=True)
+    for name in ("python", "recon"):
+        (bin_ / name).write_text("#!/bin/sh\n")
+        (bin_ / name).chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(bin_ / "python"))
+    monkeypatch.setenv("PATH", str(bin_) if on_path else str(tmp_path))
+    assert called("recon") == ("recon" if on_path else "env/bin/recon")
+    assert called("nosuch") == "nosuch"
 
 
 def test_the_recording_is_small_and_names_no_machine() -> None:

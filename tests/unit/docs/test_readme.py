@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import typer
 
 import recon
 from recon.cli.app import app
+from tests.support.pages import check_command, commands
 from tests.unit.cli.test_cli import Ended  # noqa: F401
 from tests.unit.cli.test_cli import recon as command  # noqa: F401
 
@@ -28,9 +28,7 @@ def _blocks(text: str, language: str) -> list[str]:
 
 def _commands() -> Iterator[list[str]]:
     for block in _blocks(README, "console"):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                yield shlex.split(line[2:], comments=True)
+        yield from commands(block)
 
 
 def test_the_commands_and_their_options_exist() -> None:
@@ -44,10 +42,37 @@ def test_the_commands_and_their_options_exist() -> None:
             options = {option for p in command.params for option in p.opts}
             assert {word for word in words if word.startswith("--")} <= options
         else:
-            assert words == ["pip", "install", "spark-recon"]
+            check_command(words)
         seen.add(" ".join(words[:2]))
-    assert {"recon init", "recon debug", "recon audit", "make demo", "make test", "pip install"} <= seen
-    assert {"recon try", "recon findings", "recon compliance"} <= seen
+    assert {"recon init", "recon debug", "recon audit", "recon findings", "recon compliance"} <= seen
+
+
+def test_it_begins_with_what_works_from_a_clone() -> None:
+    """scripts/try_wheel.sh runs these lines in an empty folder, but for `make demo` and `make test`: tests/demo, CI."""
+    first, second, *_ = (list(commands(block)) for block in _blocks(README, "console"))
+    assert [words[:2] for words in first] == [
+        ["git", "clone"],
+        ["cd", "recon"],
+        ["make", "try"],
+        ["make", "demo"],
+        ["make", "test"],
+    ]
+    assert second == [["pip", "install", "./recon"]]
+
+
+TEXTS = [
+    path
+    for folder in ("docs", "examples", "recon", "scripts", "bench")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".md", ".py", ".sh", ".yml", ".txt", ".j2")
+]
+
+
+def test_nothing_says_that_an_index_has_recon() -> None:
+    """No index has it: whoever follows such a line gets nothing, or what somebody else has put there."""
+    said = re.compile(r"install\b[^\n;`]*\bspark-recon\b")
+    found = [str(path) for path in [ROOT / "README.md", *TEXTS] if said.search(path.read_text(encoding="utf-8"))]
+    assert len(TEXTS) > 500 and found == []
 
 
 def test_the_first_commands_work_as_written(command, tmp_path: Path) -> None:  # noqa: F811

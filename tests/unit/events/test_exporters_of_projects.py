@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from recon.audit.run import run_audit
 from recon.errors import ConfigError
 from recon.events.registry import consumers_of
+from recon.requirements import how_to_install
 from tests.support import telemetry as events
 from tests.support.http import Receiver, receiver
 
@@ -33,7 +35,7 @@ def test_a_missing_extra_is_one_sentence_before_the_audit(tmp_path, monkeypatch,
     key, module = KEYS[extra]
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"recon.events.exporters.{extra}", raising=False)
-    with pytest.raises(ConfigError, match=rf"^{extra}: needs .* pip install 'spark-recon\[{extra}\]'$"):
+    with pytest.raises(ConfigError, match=rf"^{extra}: needs .* {re.escape(how_to_install(extra))}$"):
         run_audit(events.project_with(tmp_path, key + "\n"), no_spark=True)
 
 
