@@ -4,9 +4,17 @@ A message names the thing, what was found, and the next step, in one sentence. B
 result, never an exception: an exception means that recon could not evaluate.
 """
 
+from recon.credentials import without_credentials
+
 
 class ReconError(Exception):
-    """Root of recon's errors; the command line turns it into one line and exit code 2."""
+    """Root of recon's errors; the command line turns it into one line and exit code 2.
+
+    A message shows no credential that a location holds.
+    """
+
+    def __str__(self) -> str:
+        return without_credentials(super().__str__())
 
 
 class ConfigError(ReconError):

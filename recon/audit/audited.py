@@ -17,7 +17,7 @@ from recon.ledger.results import RUN, Parameters, findings_of, record_of, stored
 from recon.ledger.sealed_results import changed, states_gone
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Code, Finding, Level
-from recon.model.proof import SinkProof
+from recon.model.proof import SinkProof, as_said, identity
 
 JUDGED = ("pass", "warn", "fail")
 _WITHIN: tuple[Where | None, ...] = ("within",)
@@ -101,7 +101,7 @@ class StoredAudit:
     def proves(self, sink: str, answered: Collection[object] = ()) -> bool:
         """Whether every check that a proof rests on could be evaluated for this sink.
 
-        `answered` are the keys of findings that were accepted or repaired since.
+        `answered` are the identities of findings that were accepted or repaired since.
         """
         rows = [row for row in self.rows if row["sink"] == sink]
         return summary.proved_by({row["check"]: _evaluated(row, answered) for row in rows})
@@ -151,24 +151,16 @@ class StoredAudit:
                 yield finding, row
 
 
-def key_of(finding: Finding) -> tuple[Any, ...]:
-    """What tells two findings apart."""
-    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
-    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
-    # Findings without a place differ by their messages.
-    return where + place + ((finding.message,) if place == (None,) * 4 else ())
-
-
 def _evaluated(row: Row, answered: Collection[object]) -> bool:
     """Whether a check was evaluated whole; one that only left questions was, once they are answered.
 
-    `answered` are the keys of findings.
+    `answered` are the identities of findings.
     """
     if summary.evaluated(row["status"], row["evidence"]):
         return True
     asked = [finding for finding in row["findings"] if finding.level is Level.UNPROVED]
     looked = row["status"] == "error" and not row["evidence"].keys() & {"unread", "probe"}
-    return looked and bool(asked) and all(key_of(finding) in answered for finding in asked)
+    return looked and bool(asked) and all(identity(finding) in answered for finding in asked)
 
 
 def _why_not_whole(row: Row) -> str:
@@ -256,6 +248,6 @@ def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime) -> Stored
     if not kept:
         return None
     for row in kept:
-        row["findings"] = findings_of(row)
+        row["findings"] = [as_said(finding) for finding in findings_of(row)]  # the report says itself since when
     first = kept[0]
     return StoredAudit(name, first["generated_at"], first["period_from"], first["period_to"], tuple(kept), parameters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import Compared, compared, signed
-from recon.audit.audited import StoredAudit, audited, key_of
+from recon.audit.audited import StoredAudit, audited
 from recon.audit.books import of_ledger
 from recon.audit.controls.catalog import catalog
-from recon.audit.controls.days import days_of, without_audit
+from recon.audit.controls.days import Day, covered, days_of
 from recon.audit.exceptions import Sightings, exceptions
 from recon.audit.extent import Extent
 from recon.audit.followed import actions, changes, config_versions, incidents, items_of
-from recon.audit.shown import ControlDaysOf, unproved
+from recon.audit.shown import ControlDaysOf, begin_of, unproved
 from recon.checks.binding import bind
 from recon.errors import ConfigError, LedgerError
 from recon.instants import instant
@@ -39,7 +39,7 @@ from recon.model.compliance import (
 from recon.model.controls import FrameworkRecord
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
-from recon.model.proof import OpenFinding
+from recon.model.proof import OpenFinding, identity
 from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -124,7 +124,11 @@ def derive(
         for name, found in stored.items()
     }
     days = days_of(from_, to, now)
-    unaudited = {name: tuple(without_audit(days, _periods(found))) for name, found in audits.items()}
+    begins = {names: begin_of(of_sink, audits[names[0]]) for names, of_sink in slices.items()}
+    without, partly = (
+        {names: tuple(_days_looked_at(days, audits[names[0]], begin, part=part)) for names, begin in begins.items()}
+        for part in (False, True)
+    )
     heads, of_heads = signed(project, signed_until), compared(project, lambda: whole or ledger)
     for (name, sink), why in of_heads.unknown.items():
         raise LedgerError(f"pipeline {name}, sink {sink}: the entries cannot be compared with their signed head: {why}")
@@ -142,7 +146,8 @@ def derive(
         _anchored(
             replace(
                 _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name], exceptions_of[pipe.name]),
-                days_without_audit=unaudited[pipe.name],
+                days_without_audit=without[pipe.name, sink.name],
+                days_partly_audited=partly[pipe.name, sink.name],
             ),
             heads,
             of_heads,
@@ -155,7 +160,7 @@ def derive(
     records = _records(audits)
     items = {names: items_of(exceptions_of[names[0]], *names) for names in chains}
     lines, without_books = of_ledger(project, ledger, slices, items, (from_, to))
-    control_days = ControlDaysOf(days, sinks, slices, audits, [*found, *edited])
+    control_days = ControlDaysOf(days, sinks, slices, audits, [*found, *edited], begins)
     report = ComplianceReport(
         project=project.name,
         recon_version=__version__,
@@ -165,7 +170,8 @@ def derive(
         sinks=tuple(sinks),
         exceptions=tuple(one.record for one in (*found, *edited)),
         audits=records,
-        days_without_audit=tuple(sorted({day for days in unaudited.values() for day in days})),
+        days_without_audit=tuple(sorted({day for of_sink in without.values() for day in of_sink})),
+        days_partly_audited=tuple(sorted({day for of_sink in partly.values() for day in of_sink})),
         days_to_come=max(0, (to - timedelta(microseconds=1)).date().toordinal() - now.date().toordinal()),
         controls=tuple(control_days.record(one) for one in wording.controls),
         frameworks=tuple(
@@ -183,18 +189,18 @@ def derive(
         changes=changes(found),
         books=lines,
     )
-    told = (*unproved(report, left_out, _begins(slices)), *without_books)
+    told = (*unproved(report, left_out, begins), *without_books)
     return project.masked(replace(report, unproved=told))
 
 
-def _begins(slices: Mapping[tuple[str, str], LedgerSlice]) -> dict[tuple[str, str], date]:
-    """The day of the very first entry of each chain that has it in the period."""
-    firsts = {names: of_sink.heads[of_sink.anchors :][:1] for names, of_sink in slices.items()}
-    return {names: head.date for names, first in firsts.items() for head in first if head.sequence == 1}
-
-
-def _periods(audits: Sequence[StoredAudit]) -> list[tuple[datetime | None, datetime]]:
-    return [(audit.period_from, audit.period_to) for audit in audits]
+def _days_looked_at(
+    days: Sequence[Day], audits: Sequence[StoredAudit], begin: datetime, *, part: bool
+) -> Iterator[date]:
+    """The days from `begin` on of which audits looked at nothing, or at a `part` only."""
+    periods = [(audit.period_from, audit.period_to) for audit in audits]
+    for day, looked in zip(days, covered(days, periods, begin), strict=True):
+        if day.end > begin and not looked.whole and bool(looked.spans) == part:
+            yield day.begin.date()
 
 
 def _found(
@@ -286,7 +292,7 @@ def _sink(
     exceptions_: Sequence[Sightings],
 ) -> SinkCompliance:
     """A sink's figures. What is open counts, whichever audit found it; what was accepted or repaired since does not."""
-    answered = {key_of(one.record.finding) for one in exceptions_ if one.answered}
+    answered = {identity(one.record.finding) for one in exceptions_ if one.answered}
     open_ = (one.record.finding for one in exceptions_ if one.record.open)
     placed = (one for one in open_ if one.span is not None or one.batch_id is not None)
     findings = [finding for finding in placed if finding.sink in (None, sink.name)]
@@ -296,7 +302,7 @@ def _sink(
         for row in audit.rows
         if row["kind"] == "evidence"
         for finding in row["findings"]
-        if finding.sink in (None, sink.name) and key_of(finding) not in answered
+        if finding.sink in (None, sink.name) and identity(finding) not in answered
     ]
     proving = [audit for audit in audits if audit.proves(sink.name, answered)]
     # The replay of a micro-batch that was there read nothing further.

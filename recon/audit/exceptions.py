@@ -10,11 +10,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from recon.audit.audited import StoredAudit, key_of
+from recon.audit.audited import StoredAudit
 from recon.model import Code, Finding
 from recon.model.compliance import ExceptionRecord
 from recon.model.offsets import Span, Spans
-from recon.model.proof import Acceptance, OpenFinding, kind_of
+from recon.model.proof import Acceptance, OpenFinding, identity, kind_of
 
 # These are about the present, not about a range of the past: that the same check ran again is enough.
 _PRESENT = {
@@ -69,8 +69,8 @@ def exceptions(
     for audit in (*audits, *later):
         of_audit = {}
         for finding, row in audit.findings():
-            of_audit[key_of(finding)] = finding
-            reported_by[key_of(finding)][row["check"]] = row["unique_id"]
+            of_audit[identity(finding)] = finding
+            reported_by[identity(finding)][row["check"]] = row["unique_id"]
         for key, finding in of_audit.items():
             seen[key].append((audit, finding))
     by_kind: dict[_Place, list[OpenFinding]] = defaultdict(list)

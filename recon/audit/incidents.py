@@ -36,7 +36,7 @@ from recon.model.incident import HARMS, Harm
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, kind_of, stays_open, without_age
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, as_said, kind_of, stays_open
 from recon.text import plural, some
 
 _MESSAGES = 20  # kept of one incident; run_results.json has all findings
@@ -149,7 +149,7 @@ def items_of(witnesses: Witnesses, results: Sequence[CheckResult], sinks: Sequen
 
 def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence[OpenFinding], now: datetime) -> Item:
     """A finding of this audit, with its age and id where an earlier audit knew it, or a later one will."""
-    finding = without_age(finding, {one.since for one in earlier})
+    finding = as_said(finding)
     known_as = [one for one in earlier if one.accepted is None and one.includes(finding)]
     first_seen = min((one.first_seen for one in known_as), default=now)
     id_ = ""

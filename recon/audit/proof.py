@@ -39,9 +39,9 @@ from recon.model.proof import (
     OffsetsWithoutRecord,
     OpenFinding,
     SinkProof,
+    as_said,
     place_of,
     stays_open,
-    without_age,
 )
 
 
@@ -347,10 +347,9 @@ def _open(before: SinkProof | None, results: Sequence[CheckResult], now: datetim
 
 def _found(earlier: Sequence[OpenFinding], results: Sequence[CheckResult], now: datetime) -> Iterator[OpenFinding]:
     """What an audit found that stays open, known since the audit that first found it."""
-    ages, places = {one.since for one in earlier}, _by_place(earlier)
+    places = _by_place(earlier)
     for check, reported in ((r.check, f) for r in results for f in r.findings if stays_open(r.check, f)):
-        # Each audit adds the age to the message anew; a finding without a place is known by its message.
-        finding = without_age(reported, ages)
+        finding = as_said(reported)  # each audit adds the age to the message anew
         known_as = [one for one in places[check, place_of(finding)] if one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
         yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now)

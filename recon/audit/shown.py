@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from recon.audit.audited import StoredAudit, key_of
+from recon.audit.audited import StoredAudit
 from recon.audit.controls.catalog import Statement
 from recon.audit.controls.days import Against, Day, SinkDays, place_of, places
 from recon.audit.exceptions import Sightings
@@ -16,13 +16,30 @@ from recon.lazy import np
 from recon.model import NOT_ANCHORED, RUNNING, Code, Finding, LedgerSlice
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.model.controls import Control, ControlDays, ControlRecord, DayState, contradicts, control_of_test
+from recon.model.proof import identity
 from recon.text import plural
 
 # About the instant of the audit, whatever offsets they name.
 _OF_THE_INSTANT = (Code.LAG, Code.STALLED, Code.LOSS_AHEAD)
 # What no proof speaks of where micro-batches before the ledger's first entry are not known.
-_OF_WITNESSES: tuple[Control, ...] = ("completeness", "uniqueness", "accuracy")
+_OF_WITNESSES: frozenset[Control] = frozenset({"completeness", "uniqueness", "accuracy"})
+_Controls = tuple[Control, ...]
 _Groups = tuple[tuple[str, ...], ...]
+_EVER, _NEVER = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetime.max))
+
+
+def begin_of(ledger: LedgerSlice, audits: Iterable[StoredAudit]) -> datetime:
+    """When a sink's ledger begins: before that there is nothing to show.
+
+    Time's begin where the slice does not have the chain's first entry, or audits judged entries that are gone; time's
+    end where the sink wrote nothing yet.
+    """
+    if not ledger.heads:
+        judged = any(True for audit in audits for _ in audit.judged(ledger.sink))
+        return _EVER if judged or not ledger.complete else _NEVER
+    if ledger.anchors or ledger.heads[0].sequence != 1:
+        return _EVER
+    return min(head.committed_at for head in ledger.heads)
 
 
 class ControlDaysOf:
@@ -35,8 +52,9 @@ class ControlDaysOf:
         slices: Mapping[tuple[str, str], LedgerSlice],
         audits: Mapping[str, Sequence[StoredAudit]],
         exceptions: Sequence[Sightings],
+        begins: Mapping[tuple[str, str], datetime],
     ) -> None:
-        """`slices` are by pipeline and sink, `audits` by pipeline."""
+        """`slices` and `begins`, as of `begin_of`, are by pipeline and sink, `audits` by pipeline."""
         of_pipeline: dict[str | None, list[Sightings]] = defaultdict(list)
         for one in exceptions:
             of_pipeline[one.record.finding.pipeline].append(one)
@@ -51,10 +69,11 @@ class ControlDaysOf:
                     for one in of_pipeline[sink.pipeline] + of_pipeline[None]
                     if one.record.finding.sink in (None, sink.sink)
                 ],
+                begins[sink.pipeline, sink.sink],
             )
             for sink in sinks
         ]
-        self._known: dict[tuple[Control, _Groups], tuple[ControlDays, ...]] = {}
+        self._known: dict[tuple[_Controls, _Groups], tuple[ControlDays, ...]] = {}
 
     def record(self, statement: Statement) -> ControlRecord:
         """What audits showed of a control, or of a statement of a framework."""
@@ -64,7 +83,7 @@ class ControlDaysOf:
         return ControlRecord(
             id=statement.id,
             title=statement.title,
-            control=statement.control,
+            controls=statement.control,
             checks=statement.checks,
             shown=statement.shown,
             limits=statement.limits,
@@ -82,9 +101,11 @@ class _OfSink:
         ledger: LedgerSlice,
         audits: Sequence[StoredAudit],
         exceptions: Sequence[Sightings],
+        begin: datetime,
     ) -> None:
         self._days, self._sink, self._ledger, self._exceptions = days, sink, ledger, exceptions
-        answered = {key_of(one.record.finding) for one in exceptions if one.answered}
+        self._there = sum(day.end <= begin for day in days)  # the place of the first day that has something to show
+        answered = {identity(one.record.finding) for one in exceptions if one.answered}
         runs = sorted((audit.ran(sink.sink, answered) for audit in audits), key=lambda run: run.end)
         found = [
             (place, head.sequence)
@@ -92,15 +113,15 @@ class _OfSink:
             if (place := place_of(days, head.date)) is not None
         ]
         at, sequences = (np.array([one[side] for one in found], np.int64) for side in (0, 1))
-        self._known = SinkDays(days, runs, (at, sequences))
+        self._known = SinkDays(days, runs, (at, sequences), begin)
 
-    def days_of(self, control: Control, groups: _Groups) -> ControlDays:
-        """The days of a control that rests on these checks."""
+    def days_of(self, controls: _Controls, groups: _Groups) -> ControlDays:
+        """The days of a control, or of several, which rest on these checks."""
         names = {name for group in groups for name in group}
         against = []
         for one, about in zip(self._exceptions, self._about, strict=True):
-            told = _told(one, control, names)
-            if one.record.finding.code is Code.UNWITNESSED and control in _OF_WITNESSES:
+            told = _told(one, controls, names)
+            if one.record.finding.code is Code.UNWITNESSED and _OF_WITNESSES.intersection(controls):
                 days = self._unwitnessed
                 against.append(Against(code=Code.UNWITNESSED, state="not shown", how="", days=days))
             elif told is not None:
@@ -108,15 +129,15 @@ class _OfSink:
         whole, chain = "", self._sink.chain
         if chain.verified is False:
             whole = "the ledger's hash chain is broken"
-            if control == "audit trail":
+            if "audit trail" in controls:
                 every = [(0, len(self._days))]
                 against.append(Against(code=whole, state="refuted", how="", days=every))
-        elif control == "audit trail" and chain.verified is None:
+        elif "audit trail" in controls and chain.verified is None:
             whole = chain.reason or "the ledger's hash chain was not verified"
         return ControlDays(
             pipeline=self._sink.pipeline,
             sink=self._sink.sink,
-            stretches=self._known.stretches(groups, control, against, whole),
+            stretches=self._known.stretches(groups, controls, against, whole),
         )
 
     @cached_property
@@ -125,7 +146,10 @@ class _OfSink:
         return [self._days_of(one) for one in self._exceptions]
 
     def _days_of(self, one: Sightings) -> Sequence[tuple[int, int]]:
-        """The days on which what it names was written; where it names nothing, all that its audits looked at."""
+        """The days on which what it names was written; where it names nothing, all that its audits looked at.
+
+        Days before the first ledger entry are among them only where its audits looked at no other one.
+        """
         finding = one.record.finding
         if finding.code in _OF_THE_INSTANT:
             at = (place_of(self._days, audit.generated_at.date()) for audit in one.audits)
@@ -136,7 +160,8 @@ class _OfSink:
             return [(place, place + 1) for place in named]
         if not one.audits:
             return [(0, len(self._days))]
-        return places(self._days, [(audit.period_from, audit.period_to) for audit in one.audits])
+        looked = places(self._days, [(audit.period_from, audit.period_to) for audit in one.audits])
+        return [(max(first, self._there), end) for first, end in looked if end > self._there] or looked
 
     @property
     def _unwitnessed(self) -> Sequence[tuple[int, int]]:
@@ -195,12 +220,12 @@ class _Index:
         yield from behind[:1]
 
 
-def _told(one: Sightings, control: Control, names: set[str]) -> tuple[DayState, str] | None:
-    """What an exception makes of the days it is about, and how it ended; None where it does not concern the control."""
+def _told(one: Sightings, controls: _Controls, names: set[str]) -> tuple[DayState, str] | None:
+    """What an exception makes of the days it is about, and how it ended; None where it concerns no such control."""
     record = one.record
     code, placed = record.finding.code, record.finding.span is not None or record.finding.batch_id is not None
     if code is Code.INCONCLUSIVE:
-        if not names.intersection(record.checks) and not _leaves_open(one, control):
+        if not names.intersection(record.checks) and not _leaves_open(one, controls):
             return None
         if record.open:
             return "not shown", "open"
@@ -210,9 +235,9 @@ def _told(one: Sightings, control: Control, names: set[str]) -> tuple[DayState, 
     if code is Code.VIOLATION_WARN:  # refutes nothing, but what rests on this test is not shown by it
         return ("not shown", "open") if record.open and names.intersection(record.checks) else None
     if code is Code.VIOLATION:
-        concerns = any(name in names or control_of_test(name) == control for name in record.checks)
+        concerns = any(name in names or control_of_test(name) in controls for name in record.checks)
     else:
-        concerns = contradicts(code, control)
+        concerns = contradicts(code, controls)
     if not concerns:
         return None
     if record.open:
@@ -220,30 +245,30 @@ def _told(one: Sightings, control: Control, names: set[str]) -> tuple[DayState, 
     return "answered", "accepted" if record.accepted else "closed"
 
 
-def _leaves_open(one: Sightings, control: Control) -> bool:
+def _leaves_open(one: Sightings, controls: _Controls) -> bool:
     """Whether a question that no check of a control's own asks leaves it open all the same.
 
     Completeness is in question with whatever is read; how old unread records are is not about what was read.
     """
     checks = set(one.record.checks)
     tests = {row["check"] for audit in one.audits for row in audit.rows if row["kind"] == "data"} & checks
-    if any(control_of_test(name) == control for name in tests):
+    if any(control_of_test(name) in controls for name in tests):
         return True
     of_unread = checks <= {"kafka_end_offsets"} and (
         one.record.finding.partition is None or one.record.finding.span is not None
     )
-    return control == "completeness" and not of_unread and bool(checks - tests - set(RUNNING))
+    return "completeness" in controls and not of_unread and bool(checks - tests - set(RUNNING))
 
 
 def unproved(
     report: ComplianceReport,
     left_out: Sequence[tuple[str, str]] = (),
-    begins: Mapping[tuple[str, str], date] | None = None,
+    begins: Mapping[tuple[str, str], datetime] | None = None,
 ) -> Iterator[str]:
     """What could not be proved, and what nobody ever witnessed, as sentences.
 
-    `left_out` are (pipeline, sink) that have ledger entries of the period and are not in recon.yml, `begins` the day of
-    the very first entry of those that have it in the period.
+    `left_out` are (pipeline, sink) that have ledger entries of the period and are not in recon.yml, `begins` as of
+    `begin_of`.
     """
     several = len(report.sinks) > 1
 
@@ -273,12 +298,18 @@ def unproved(
             missed = plural(len(one.days_without_audit), "day")
             what = f"No audit looked at {missed}{of(one.pipeline, one.sink)} so"
             yield f"{what} nothing is known of what Kafka held then."
+        if one.days_partly_audited:
+            missed = plural(len(one.days_partly_audited), "day")
+            what = f"Audits looked at a part of {missed}{of(one.pipeline, one.sink)} so"
+            yield f"{what} nothing is known of what Kafka held in the rest."
     for (pipeline, sink), first in (begins or {}).items():
-        before = (first - report.period_from.date()).days
-        if before > 0:
+        before = (min(first, report.generated_at).date() - report.period_from.date()).days
+        if first == _NEVER:
+            yield f"No ledger entry{of(pipeline, sink)} is of the period or before it: nothing is said of any day."
+        elif first > report.period_from and before > 0:
             yield (
-                f"The first ledger entry{of(pipeline, sink)} is of {first}: on {plural(before, 'day')} of the period "
-                "before that nothing was recorded, and a control that is shown on them says no more than that."
+                f"The first ledger entry{of(pipeline, sink)} is of {first:%Y-%m-%d %H:%M} UTC: nothing was recorded on "
+                f"{plural(before, 'day')} of the period before that, and nothing is said of them."
             )
     for pipeline, sink in left_out:
         what = f"The ledger has entries of pipeline {pipeline}, sink {sink},"

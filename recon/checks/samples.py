@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from recon.credentials import HIDDEN
 from recon.model import plain
 from recon.model.wire.columns import QUARANTINE_COLUMNS, STAMPED_COLUMNS
 from recon.project.samples import POLICIES, SamplesPolicy
-from recon.project.secrets import HIDDEN
 
 if TYPE_CHECKING:
     from recon.project import CheckConfig, Project, Sink

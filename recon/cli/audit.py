@@ -145,7 +145,7 @@ def retry(
     """
     start, end = period(from_, to)
     last = _last_run(session, target_path)
-    from recon.project.secrets import HIDDEN
+    from recon.credentials import HIDDEN
 
     variables = last.args.get("vars") or {}
     hidden = [name for name, value in variables.items() if HIDDEN in str(value) and name not in session.variables]

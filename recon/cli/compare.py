@@ -79,7 +79,7 @@ def compare(
 def _visible(project: Project, comparison: Comparison) -> Comparison:
     """The comparison with no more values of rows than both tables' `samples` and `never_show` allow."""
     from recon.checks.samples import Samples, strictest
-    from recon.project.secrets import HIDDEN
+    from recon.credentials import HIDDEN
 
     sinks = [(pipeline, sink) for pipeline in project.pipelines for sink in pipeline.sinks]
     ours = [

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, get_typ
 
 import typer
 
+from recon.credentials import without_credentials
 from recon.errors import ConfigError, ReconError
 from recon.instants import instant
 from recon.text import did_you_mean, first_line, inert, inert_json, short_path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _WIDE: ContextVar[bool] = ContextVar("wide", default=False)  # --wide, for the tables of this command
+_MASK: ContextVar[Callable[[str], str]] = ContextVar("mask", default=without_credentials)  # of this command's project
 
 SelectOption = Annotated[
     list[str] | None,
@@ -98,6 +100,7 @@ class Session:
         self._project: Project | None = None
         self.wide: bool = options.wide or (before is not None and before.wide)
         _WIDE.set(self.wide)
+        _MASK.set(self.mask)
         if options.no_color:
             os.environ["NO_COLOR"] = "1"  # read by rich and by the processes that we start
         with self.guarded():
@@ -169,7 +172,7 @@ class Session:
 
     def mask(self, text: str) -> str:
         """The text with the project's secrets masked."""
-        return text if self._project is None else self._project.mask(text)
+        return without_credentials(text) if self._project is None else self._project.mask(text)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -302,7 +305,8 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """
     from recon.cli.tables import natural_width, table
 
-    body = [list(row) for row in rows]
+    # A wrapped cell would be masked line by line.
+    body = [[_MASK.get()(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     out = console(piped_width=1000)
     if _WIDE.get() or not out.is_terminal:
         texts = [["-" if cell is None else str(cell) for cell in row] for row in body]

@@ -6,13 +6,14 @@ import hashlib
 import logging
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recon.credentials import without_credentials
 from recon.errors import LedgerError
 from recon.lazy import pa, pc
 from recon.ledger import arrow, columns, coverage
@@ -39,9 +40,12 @@ log = logging.getLogger("recon")
 class Ledger:
     """The audit table of every sink write; beside it the results of every audit, and what all audits proved so far."""
 
-    def __init__(self, entries: Store, results: Store, proofs: Store) -> None:
-        """Three tables of one ledger folder."""
+    def __init__(
+        self, entries: Store, results: Store, proofs: Store, mask: Callable[[str], str] = without_credentials
+    ) -> None:
+        """Three tables of one ledger folder; `mask` hides what must not be stored of a target."""
         self.store, self.results, self.proofs = entries, results, ProofTable(proofs)
+        self._mask = mask
         # (length, last sequence, last entry's hash) per chain: right as long as nobody else extends the chain, and
         # the store refuses our append when somebody did.
         self._ends: dict[str, tuple[int, int, str]] = {}
@@ -80,11 +84,14 @@ class Ledger:
         """One try of `append` behind the end of the chain as it is known, which is read anew after a failed one."""
         chain = chain_id(entry.pipeline, entry.sink)
         length, sequence, prev_hash = self._end(entry.pipeline, entry.sink)
-        linked = link(replace(entry, sequence=sequence + 1), prev_hash)
+        linked = self._link(entry, sequence + 1, prev_hash)
         self._ends.pop(chain, None)
         self.store.append(columns.to_table([linked]), chain=chain, after=length, until=until)
         self._ends[chain] = (length + 1, linked.sequence, linked.entry_hash)
         return linked
+
+    def _link(self, entry: LedgerEntry, sequence: int, prev_hash: str) -> LedgerEntry:
+        return link(replace(entry, sequence=sequence, target=self._mask(entry.target)), prev_hash)
 
     def extend(self, entries: Sequence[LedgerEntry], *, after: int) -> Sequence[LedgerEntry]:
         """Chain entries behind the one with sequence `after`, all in one write; () where it is not the newest any more.
@@ -102,7 +109,7 @@ class Ledger:
         linked: list[LedgerEntry] = []
         for entry in entries:
             sequence += 1
-            linked.append(link(replace(entry, sequence=sequence), prev_hash))
+            linked.append(self._link(entry, sequence, prev_hash))
             prev_hash = linked[-1].entry_hash
         self._ends.pop(chain, None)
         try:
@@ -421,6 +428,7 @@ def open_ledger(project: str | Path | Project, spark: SparkSession | None = None
         open_store(project, columns.ENTRIES, spark),
         open_store(project, RESULTS, spark),
         open_store(project, PROOF, spark),
+        project.mask,
     )
 
 

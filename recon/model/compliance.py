@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 from recon.model.books import BookLine
-from recon.model.controls import ControlRecord, FrameworkRecord
+from recon.model.controls import UNKNOWN, ControlRecord, FrameworkRecord
 from recon.model.incident import HarmCount
 from recon.model.result import NOT_ANCHORED, Answer, Code, Finding, Level
 
@@ -172,8 +172,8 @@ class SinkCompliance:
     leaves none unproved, as in an audit's answer. `ranges` counts (batch, topic, partition); `offsets` sums their
     widths, None of a Delta table that is read. `rows_written` is None when the commits have no count, `rows_filtered`
     (by the transform) and `rows_quarantined` when a micro-batch did not count them.
-    `days_without_audit` are those that no audit of the pipeline looked at: what Kafka held then and the stream did not
-    read, nobody knows.
+    `days_without_audit` are those from the ledger's first entry on that no audit of the pipeline looked at: what Kafka
+    held then and the stream did not read, nobody knows. Of `days_partly_audited` audits looked at a part.
     """
 
     pipeline: str
@@ -195,6 +195,7 @@ class SinkCompliance:
     rows_filtered: int | None
     rows_quarantined: int | None
     days_without_audit: tuple[date, ...] = ()
+    days_partly_audited: tuple[date, ...] = ()
     epochs: tuple[EpochRecord, ...]
     chain: ChainHeads
 
@@ -264,10 +265,11 @@ LIMITS = (
 class ComplianceReport:
     """The report on one project; the period is half-open, [period_from, period_to), in UTC.
 
-    `days_without_audit` are days that are over, or today; `days_to_come` counts those after today, of which nothing is
-    said. `controls` are what audits showed day by day, `frameworks` the same by statements of standards. `incidents`
-    are the exceptions by cause, open ones first. `unproved` are sentences: what could not be proved, and what no audit,
-    or no witness, ever saw. `books` are what each sink's pipeline read and what became of it, by day and hop.
+    `days_without_audit` are days that are over, or today, on which a sink's ledger had begun, and of
+    `days_partly_audited` audits looked at a part; `days_to_come` counts those after today, of which nothing is said.
+    `controls` are what audits showed day by day, `frameworks` the same by statements of standards. `incidents` are the
+    exceptions by cause, open ones first. `unproved` are sentences: what could not be proved, and what no audit, or no
+    witness, ever saw. `books` are what each sink's pipeline read and what became of it, by day and hop.
     """
 
     project: str
@@ -279,6 +281,7 @@ class ComplianceReport:
     exceptions: tuple[ExceptionRecord, ...]
     audits: tuple[AuditRecord, ...]
     days_without_audit: tuple[date, ...]
+    days_partly_audited: tuple[date, ...] = ()
     days_to_come: int = 0
     controls: tuple[ControlRecord, ...] = ()
     frameworks: tuple[FrameworkRecord, ...] = ()
@@ -332,9 +335,10 @@ class ComplianceReport:
         return "complete"
 
     def days_not_shown(self, sink: SinkCompliance) -> int:
-        """On how many days of the period no audit showed the sink's completeness, audited or not."""
+        """On how many days of the period audits did not show the sink's completeness, or of a part of the day only."""
         return sum(
-            days.count("not shown") + days.count("no audit")
+            days.count(state)
+            for state in UNKNOWN
             for control in self.controls
             if control.id == "completeness"
             for days in control.sinks

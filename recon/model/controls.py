@@ -6,7 +6,7 @@ periods cover it evaluated every check that the control rests on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal, get_args
@@ -16,10 +16,13 @@ from recon.model.result import Code, Level
 Control = Literal["completeness", "uniqueness", "accuracy", "timeliness", "audit trail", "change control"]
 CONTROLS: tuple[Control, ...] = get_args(Control)
 
-# "answered": shown, but for exceptions that somebody accepted or that are repaired. "not shown": audits looked at the
-# day, and did not evaluate every check, or could not. "no audit": none looked at all of the day.
-DayState = Literal["shown", "answered", "not shown", "no audit", "refuted"]
+# "not yet there": the day was over before the sink's first ledger entry, so that there is nothing to show. "answered":
+# nothing of it is open, as somebody accepted what was found, or it is repaired. "partly covered": what audits looked at
+# was shown, and they looked at a part of the day. "not shown": audits did not evaluate every check, or could not. "no
+# audit": none looked at any of the day. The worst is last.
+DayState = Literal["not yet there", "shown", "answered", "partly covered", "not shown", "no audit", "refuted"]
 DAY_STATES: tuple[DayState, ...] = get_args(DayState)
+UNKNOWN: tuple[DayState, ...] = ("partly covered", "not shown", "no audit")
 
 # What contradicts a control, beside INCONCLUSIVE and VIOLATION, which do so by the check that reports them.
 AGAINST: Mapping[Control, frozenset[Code]] = {
@@ -61,9 +64,9 @@ def control_of_test(check: str) -> Control:
     return _OF_TESTS.get(check, "accuracy")
 
 
-def contradicts(code: Code, control: Control) -> bool:
-    """Whether a finding with the code, of whichever check, contradicts a control."""
-    return code in AGAINST[control] and code.level is not Level.INFO
+def contradicts(code: Code, controls: Iterable[Control]) -> bool:
+    """Whether a finding with the code, of whichever check, contradicts one of the controls."""
+    return code.level is not Level.INFO and any(code in AGAINST[control] for control in controls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,7 @@ class ControlRecord:
     Attributes:
         id: of the framework's own numbering; the control's name for a control.
         title: what the framework's requirement is about, in our words.
-        control: which findings contradict it.
+        controls: findings that contradict one of these contradict it.
         checks: what it rests on; of each group one check is enough.
         shown: what may be said where it is shown.
         limits: what it does not say even then.
@@ -115,7 +118,7 @@ class ControlRecord:
 
     id: str
     title: str
-    control: Control
+    controls: tuple[Control, ...]
     checks: tuple[tuple[str, ...], ...]
     shown: str
     limits: str

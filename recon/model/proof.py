@@ -7,10 +7,12 @@ was refuted on the way, or could not be decided, is an `OpenFinding` until it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from recon.errors import ConfigError
 from recon.model.erasure import Erasure
@@ -35,7 +37,11 @@ OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_
 
 MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that a state keeps; audits judge the newest entries again
 
-SINCE = " (finding "  # how the age begins that later audits add to a message
+# The ages at the end of a message, as `OpenFinding.since` writes them.
+_AGES = re.compile(
+    r"(?: \(finding ([0-9a-f]{8}), open since the audit of [-0-9]{10} [:0-9]{8}Z; repair it, or decide with "
+    r"`recon accept \1`\))+$"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +78,14 @@ class OpenFinding:
             found.partition,
             *(found.span or (found.epoch, found.batch_id)),
         )
-        text = found.message if found.span is None and found.batch_id is None else ""
+        text = as_said(found).message if found.span is None and found.batch_id is None else ""
         return hashlib.sha256(repr((kind_of(found), *where, text)).encode()).hexdigest()[:8]
 
     @cached_property
     def since(self) -> str:
         """What later audits add to its message: its id, its age, and what to do."""
         return (
-            f"{SINCE}{self.id}, open since the audit of {self.first_seen:%Y-%m-%d %H:%M:%S}Z; repair it, or decide "
+            f" (finding {self.id}, open since the audit of {self.first_seen:%Y-%m-%d %H:%M:%S}Z; repair it, or decide "
             f"with `recon accept {self.id}`)"
         )
 
@@ -94,7 +100,7 @@ class OpenFinding:
             return False
         if mine.batch_id is not None or other.batch_id is not None:
             return (mine.epoch, mine.batch_id, mine.code) == (other.epoch, other.batch_id, other.code)
-        return mine.message == other.message
+        return as_said(mine).message == as_said(other).message
 
     def is_at(self, other: Finding) -> bool:
         """Whether a finding is about the same topic partition; a topic that was created again is another one."""
@@ -150,10 +156,17 @@ def place_of(finding: Finding) -> FindingPlace:
     return finding.sink, finding.topic, finding.partition
 
 
-def without_age(finding: Finding, ages: Collection[str]) -> Finding:
-    """The finding as its check said it, where its message ends with one of these ages, which a later audit added."""
-    message, begin, end = finding.message.rpartition(SINCE)
-    return replace(finding, message=message) if begin + end in ages else finding
+def as_said(finding: Finding) -> Finding:
+    """The finding as its check said it, without the age that later audits add to its message (`OpenFinding.since`)."""
+    message = _AGES.sub("", finding.message)
+    return finding if message == finding.message else replace(finding, message=message)
+
+
+def identity(finding: Finding) -> tuple[Any, ...]:
+    """What tells two findings apart: the code and the place; of one without a place, what its check said."""
+    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
+    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
+    return where + place + ((as_said(finding).message,) if place == (None,) * 4 else ())
 
 
 def stays_open(check: str, finding: Finding) -> bool:

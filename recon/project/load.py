@@ -10,11 +10,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from recon.credentials import SECRET_NAME
 from recon.errors import ConfigError
 from recon.project.checks import check_item
 from recon.project.messages import BadValue, arguments_message, unknown_key_message, validation_message
 from recon.project.model import LedgerConfig, Pipeline, Project
-from recon.project.secrets import SECRET_NAME, secret_parts, secret_url_parts, secret_variables
+from recon.project.secrets import secret_parts, secret_url_parts, secret_variables
 from recon.project.yaml import Document, LocatedValue, read
 
 FILE_NAME = "recon.yml"
@@ -80,7 +81,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
         raise ConfigError(validation_message(error, Project, document)) from None
     _refuse_literals(project, document)
     found = {*_secrets(project, document.secrets), *document.named_secrets, *secret_variables(vars or {})}
-    project._secrets = frozenset(found)
+    project._secrets |= found
     project._variables = dict(vars or {})
     project._file = (file.name, digest)
     return project

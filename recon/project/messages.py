@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from recon.project.secrets import HIDDEN, mask
+from recon.credentials import HIDDEN
+from recon.project.secrets import mask
 from recon.project.yaml import Document, LocatedValue
 from recon.text import did_you_mean, nearest
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from recon.credentials import without_credentials
 from recon.errors import ConfigError
 from recon.model import FileListing
 from recon.model.result import RUNBOOK_URL
@@ -23,7 +24,7 @@ from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
-from recon.project.secrets import mask, masked
+from recon.project.secrets import in_locations, mask, masked
 from recon.project.sinks import DeltaSink, Sink
 from recon.project.sinks.merging import MergeSink
 from recon.project.source import Source
@@ -367,6 +368,11 @@ class Project(Strict):
     _unlocated: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
+    def _credentials_of_locations_are_known(self) -> Project:
+        self._secrets = frozenset(in_locations(self))
+        return self
+
+    @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
         require_unique("pipelines", "", (p.name for p in self.pipelines))
         require_unique("tables", "", (t.name for t in self.tables))
@@ -504,11 +510,11 @@ class Project(Strict):
         A value is secret where env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
         `spark.conf`, a sink's `options`, a place of `heads` or a channel of `alerts`; where its key there, its
         environment variable or its variable of --vars has the name of a credential (password, secret, token, sas, …);
-        and where a URL or a connection string holds it. So is each line of a key, and each token in a channel's URL.
-        Values shorter than four characters are not masked: they
-        also occur in ordinary words.
+        and where a URL or a connection string holds it, whichever key of recon.yml has that. So is each line of a key,
+        and each token in a channel's URL. Values shorter than four characters are masked in URLs alone: they also
+        occur in ordinary words.
         """
-        return mask(text, self._secrets, shortest=4)
+        return mask(without_credentials(text), self._secrets, shortest=4)
 
     def masked(self, value: T) -> T:
         """A value, a dataclass or a mapping for example, with every text in it masked."""

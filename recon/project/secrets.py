@@ -9,16 +9,11 @@ from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-HIDDEN = "***"
-# Names of settings and variables whose values are credentials: Kafka's, the object stores', JDBC's, Spark's.
-SECRET_NAME = re.compile(
-    r"passw(or)?d|pwd|passphrase|secret|token|jaas|credential|connection.?string|key\.pem|keystore\.key"
-    r"|(access|account|api|auth|client|encryption|function|hmac|master|private|shared|signing|storage|subscription).?key"
-    r"|ssl\.key$|user\.info|(?<![a-z])(sas|sig|pw|pass|pat|bearer)(?![a-z])",
-    re.IGNORECASE,
-)
-# What a URL or a connection string holds: user:password@host, AccountKey=…;, ?sig=…
-_IN_URL = re.compile(r"://[^/@\s:]*:(?P<password>[^@\s/]+)@")
+from pydantic import BaseModel
+
+from recon.credentials import HIDDEN, SECRET_NAME, in_urls
+
+# What a connection string holds: AccountKey=…;
 _ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^;&,\s]+)")
 _TOKEN = r"(?=[^.]*[A-Z0-9])[\w~+/=%-]{8,}"
 T = TypeVar("T")
@@ -27,15 +22,14 @@ T = TypeVar("T")
 def secret_parts(name: str, value: str) -> Iterator[str]:
     """The parts of a setting's value that must not be shown: all of it where the name says so, else what it assigns.
 
-    >>> sorted(secret_parts("url", "https://u:pa55@h/?sig=abcd&x=1"))
-    ['abcd', 'pa55']
+    >>> sorted(set(secret_parts("url", "https://u:pa55@h/?sig=abcd&x=1")))
+    ['abcd', 'pa55', 'u:pa55@']
     """
     if SECRET_NAME.search(name):
         yield value
         # A message may quote one line of a key.
         yield from (line for line in value.splitlines() if line.strip() and not line.startswith("-----"))
-    for found in _IN_URL.finditer(value):
-        yield found["password"]
+    yield from in_urls(value)
     for found in _ASSIGNED.finditer(value):
         if SECRET_NAME.search(found["name"]):
             yield found["value"].strip("\"'")
@@ -66,6 +60,18 @@ def secret_variables(variables: Any, name: str = "") -> Iterator[str]:
             yield from secret_variables(value, name)
     elif isinstance(variables, str):
         yield from secret_parts(name, variables)
+
+
+def in_locations(value: Any) -> Iterator[str]:
+    """The credentials in the URLs of every text of a model, a mapping or a list, at any depth."""
+    if isinstance(value, str):
+        yield from in_urls(value)
+    elif isinstance(value, BaseModel):
+        yield from in_locations(value.__dict__)
+    elif isinstance(value, Mapping):
+        yield from (secret for each in value.values() for secret in in_locations(each))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from (secret for each in value for secret in in_locations(each))
 
 
 def mask(text: str, secrets: Iterable[str], shortest: int = 1) -> str:

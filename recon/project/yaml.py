@@ -16,9 +16,10 @@ import yaml
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
+from recon.credentials import HIDDEN
 from recon.errors import ConfigError
 from recon.project.sandbox import sandbox
-from recon.project.secrets import HIDDEN, mask
+from recon.project.secrets import mask
 from recon.project.templates import (
     TemplateContext,
     bounded_range,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from recon.model import Answer, Level
 from recon.model.compliance import AuditRecord, ComplianceReport, ExceptionRecord, SinkCompliance
+from recon.model.controls import UNKNOWN
 from recon.model.incident import HARMS
 from recon.reports import books, control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
@@ -22,8 +22,10 @@ Format = Literal["html", "md", "pdf", "json"]
 
 # A statement's colour and shape, by the worst state of its days.
 _TONES = {
+    "not yet there": "could-not-be-proved",
     "shown": "complete",
     "answered": "complete",
+    "partly covered": "could-not-be-proved",
     "not shown": "could-not-be-proved",
     "no audit": "could-not-be-proved",
     "refuted": "not-complete",
@@ -141,6 +143,8 @@ def values(report: ComplianceReport) -> dict[str, Any]:
             (one, [(s, control_days.summary(s), control_days.reasons(s)) for s in one.statements])
             for one in report.frameworks
         ],
+        "said": control_days.said,
+        "badges": {state: "not shown" if state in UNKNOWN else word for state, word in control_days.WORDS.items()},
         "words": control_days.WORDS,
         "tones": _TONES,
     }
@@ -156,6 +160,7 @@ def _conclusion(report: ComplianceReport) -> str:
     unproved = sum(s.batches_unproved for s in report.sinks)
     if report.answer == "complete":
         when = f"until {report.generated_at:%Y-%m-%d %H:%M} UTC" if report.days_to_come else "in this period"
+        when += ", from the first ledger entry on," if _is_begun(report) else ""
         but = _but_for(report.accepted_of(*report.sinks))
         return f"All {scope} were proved: every record that Kafka held {when} arrived once and is unchanged{but}."
     figures = f"Of {scope}, {proved:,} were proved, {refuted:,} refuted and {unproved:,} could not be proved."
@@ -185,6 +190,8 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         return f"{batches} and {plural(sink.ranges_unproved, 'range')} could not be proved."
     if sink.days_without_audit:
         return f"No audit looked at {plural(len(sink.days_without_audit), 'day')} of the period."
+    if sink.days_partly_audited:
+        return f"Audits looked at a part of {plural(len(sink.days_partly_audited), 'day')} of the period."
     if sink.chain.verified is None:
         return f"The ledger's hash chain was not verified{': ' + sink.chain.reason if sink.chain.reason else ''}."
     if any(e.finding.level is Level.UNPROVED for e in open_exceptions):
@@ -208,14 +215,19 @@ def _but_for(accepted: int) -> str:
 
 def _audited(report: ComplianceReport) -> str:
     """Which days of the period were audited."""
-    missing, sentences = report.days_without_audit, []
-    if missing:
-        days = [str(first) if first == last else f"{first} to {last}" for first, last in day_ranges(missing)]
-        sentences.append(f"{plural(len(missing), 'day')} of the period without an audit: {', '.join(days)}.")
-    elif report.audits:
+    sentences = [
+        f"{plural(len(missing), 'day')} of the period {what}: {control_days.when([(day, day) for day in missing])}."
+        for missing, what in (
+            (report.days_without_audit, "without an audit"),
+            (report.days_partly_audited, "of which audits looked at a part"),
+        )
+        if missing
+    ]
+    if not sentences and report.audits:
         up_to_now = report.days_to_come or report.generated_at < report.period_to
-        sentences.append(f"Every day of the period{' up to now' if up_to_now else ''} was audited.")
-    else:
+        since = ", from the first ledger entry on," if _is_begun(report) else ""
+        sentences.append(f"Every day of the period{' up to now' if up_to_now else ''}{since} was audited.")
+    elif not sentences:
         sentences.append("No audit ran in the period.")
     if report.days_to_come:
         verb = "is" if report.days_to_come == 1 else "are"
@@ -223,6 +235,11 @@ def _audited(report: ComplianceReport) -> str:
             f"{plural(report.days_to_come, 'day')} of the period {verb} still to come: nothing is said about them."
         )
     return " ".join(sentences)
+
+
+def _is_begun(report: ComplianceReport) -> bool:
+    """Whether the ledger of a sink begins in the period."""
+    return any(control.count("not yet there") for control in report.controls)
 
 
 def _ran(audits: Sequence[AuditRecord]) -> dict[str, Any]:
@@ -243,18 +260,3 @@ def _ran(audits: Sequence[AuditRecord]) -> dict[str, Any]:
 def _outcomes(report: ComplianceReport) -> list[tuple[Answer, int]]:
     answers: tuple[Answer, ...] = ("complete", "not complete", "could not be proved")
     return [(answer, sum(a.outcome == answer for a in report.audits)) for answer in answers]
-
-
-def day_ranges(days: Sequence[date]) -> list[tuple[date, date]]:
-    """Consecutive days as (first, last).
-
-    >>> day_ranges([date(2026, 3, 1), date(2026, 3, 3), date(2026, 3, 2), date(2026, 3, 9)])[0]
-    (datetime.date(2026, 3, 1), datetime.date(2026, 3, 3))
-    """
-    ranges: list[tuple[date, date]] = []
-    for day in sorted(set(days)):
-        if ranges and day - ranges[-1][1] == timedelta(days=1):
-            ranges[-1] = (ranges[-1][0], day)
-        else:
-            ranges.append((day, day))
-    return ranges

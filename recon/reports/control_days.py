@@ -11,18 +11,22 @@ from recon.model.controls import ControlDays, ControlRecord, DayState, Stretch
 from recon.reports.words import sink_name
 from recon.text import plural
 
+# In the order in which a reader is told of them.
 WORDS: dict[DayState, str] = {
     "shown": "shown",
-    "answered": "shown, but for answered exceptions",
+    "answered": "found, and answered",
+    "refuted": "refuted",
+    "partly covered": "partly covered",
     "not shown": "not shown",
     "no audit": "no audit",
-    "refuted": "refuted",
+    "not yet there": "not yet there",
 }
+_FOUND: tuple[DayState, ...] = ("refuted", "answered")
 
 
 @dataclass(frozen=True)
 class Told:
-    """Days of which the same is to be said: "not shown", "2026-03-05 to 2026-03-07", and why."""
+    """Days of which the same is to be said: "not shown", 3, "2026-03-05 to 2026-03-07", and why."""
 
     state: DayState
     days: int
@@ -48,7 +52,7 @@ def rows(control: ControlRecord) -> list[Row]:
     return [
         Row(
             ", ".join(sink_name(one.pipeline, one.sink) for one in sinks),
-            f"each {_said(sinks[0])}" if len(sinks) > 1 else _said(sinks[0]),
+            f"{'each ' if len(sinks) > 1 else ''}{_counted(sinks[0])}",
             _strip(sinks[0]),
             list(_told(sinks[0])),
         )
@@ -60,16 +64,40 @@ def summary(record: ControlRecord) -> str:
     """How many days of all sinks are in which state: "shown on 60 of 62 days of 2 sinks; no audit on 2"."""
     if not record.total:
         return "no day of the period is over, or there is no sink"
-    of_sinks = f" of {plural(len(record.sinks), 'sink')}" if len(record.sinks) > 1 else ""
-    return _counted({state: record.count(state) for state in WORDS}, record.total, of_sinks)
+    return _counted(record, f" of {plural(len(record.sinks), 'sink')}" if len(record.sinks) > 1 else "")
+
+
+def said(record: ControlRecord) -> tuple[str, str]:
+    """What the report says of a control or a statement: what was found and what was not shown; and its sentence.
+
+    The sentence is said only of days on which all that it rests on was evaluated and nothing was found that speaks
+    against it, and is "" where there is none. What else there is comes first, and is "" where there is nothing else.
+    """
+    there, shown = record.total - record.count("not yet there"), record.count("shown")
+    if there == shown:
+        return ("", record.shown) if there else ("There is no day to say it of.", "")
+    others = [_other(record, state) for state in WORDS if state not in ("shown", "not yet there")]
+    rest = "" if not shown else "Of the other day:" if shown == 1 else f"Of the other {plural(shown, 'day')}:"
+    return " ".join(filter(None, (*others, rest))), record.shown if shown else ""
+
+
+def _other(record: ControlRecord, state: DayState) -> str:
+    """Days of a state in a sentence: "Found on 2 days: MUTATED accepted."; "" where there are none."""
+    if not (count := record.count(state)):
+        return ""
+    if state not in _FOUND:
+        return f"{WORDS[state].capitalize()} on {plural(count, 'day')}."
+    told = {s.because for sink in record.sinks for s in sink.stretches if s.state == state}
+    codes = sorted({code for text in told for code in text.split(", ")})
+    return f"Found on {plural(count, 'day')}: {', '.join(codes)}{' and open' if state == 'refuted' else ''}."
 
 
 def reasons(record: ControlRecord) -> list[tuple[str, str, str]]:
-    """Why a statement is not shown: (sinks, days, why), the same reason once."""
+    """Why a statement is not shown, or what was answered: (sinks, days, why), the same reason once."""
     of_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in record.sinks:
         for told in _told(one):
-            if told.state in ("not shown", "no audit", "refuted"):
+            if told.state != "not yet there":
                 because = f"{WORDS[told.state]}{f': {told.because}' if told.because else ''}"
                 of_reason[because, told.when].append(sink_name(one.pipeline, one.sink))
     every = len(record.sinks)
@@ -79,20 +107,9 @@ def reasons(record: ControlRecord) -> list[tuple[str, str, str]]:
     ]
 
 
-def _said(days: ControlDays) -> str:
-    return _counted({state: days.count(state) for state in WORDS}, days.total)
-
-
-def _counted(counts: dict[DayState, int], total: int, of_sinks: str = "") -> str:
-    shown = counts["shown"] + counts["answered"]
-    parts = [f"shown on {shown:,} of {plural(total, 'day')}{of_sinks}"]
-    if counts["answered"]:
-        parts.append(f"{counts['answered']:,} of them but for answered exceptions")
-    parts += [
-        f"{WORDS[state]} on {counts[state]:,}" if state != "no audit" else f"no audit on {counts[state]:,}"
-        for state in ("refuted", "not shown", "no audit")
-        if counts[state]
-    ]
+def _counted(days: ControlDays | ControlRecord, of_sinks: str = "") -> str:
+    parts = [f"shown on {days.count('shown'):,} of {plural(days.total, 'day')}{of_sinks}"]
+    parts += [f"{WORDS[state]} on {count:,}" for state in WORDS if state != "shown" and (count := days.count(state))]
     return "; ".join(parts)
 
 

@@ -6,16 +6,22 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
+from recon.audit.accept import accept, open_findings
 from recon.audit.compliance import compliance
+from recon.audit.verify_report import verify
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.chain import link
 from recon.model.compliance import ComplianceReport
 from recon.recovery.rebuild import rebuild
+from recon.reports.compliance import render_markdown, write
+from recon.reports.control_days import said
 from tests.cases.lake import Lake, failing, findings
 from tests.cases.test_cases import dying
 from tests.support.messages import raises
@@ -63,6 +69,40 @@ def test_a_refuted_batch_stays_refuted(make_lake: MakeLake) -> None:
     assert (sink.batches, sink.batches_proved, sink.batches_refuted) == (4, 2, 2)
     assert {str(e.finding.code) for e in report.exceptions} == {"OVERLAP", "DUPLICATE"}
     assert report.answer == "not complete" and len(sink.epochs) == 2
+
+
+def test_a_delete_that_was_accepted_is_told_once_and_where_it_was_found(make_lake: MakeLake, tmp_path: Path) -> None:
+    """A stream of today, in a report of the month: nothing is said of the days before it."""
+    lake = make_lake()
+    lake.produce(60)
+    lake.run(per_trigger=20)
+    assert lake.audit().exit_code == 0
+    DeltaTable(str(lake.table)).delete("value < 7")
+    for _ in range(2):  # the second one tells since when
+        assert "MUTATED" in failing(lake.audit())
+    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    month = (day - timedelta(days=28), day + timedelta(days=1))
+    before = compliance(lake.project, *month)
+    assert before.answer == "not complete"
+    for known in dict.fromkeys(one.id for one in open_findings(lake.project)):
+        accept(lake.project, known, by="Ada Lovelace", reason="a customer asked for it")
+    assert lake.audit().pipelines[0].answer == "complete"
+    report = compliance(lake.project, *month)
+    assert report.answer == "complete"
+    messages = [one.finding.message for one in report.exceptions]
+    assert len(messages) == len(set(messages)) and not any("open since" in message for message in messages)
+    assert all(one.accepted for one in report.exceptions)
+    of_controls = {one.id: one for one in report.controls}
+    for name in ("timeliness", "audit trail", "change control"):
+        assert of_controls[name].count("not yet there") == 28 and of_controls[name].total == 29
+    assert of_controls["change control"].state == "answered" and of_controls["audit trail"].state == "shown"
+    assert said(of_controls["change control"]) == ("Found on 1 day: MUTATED accepted.", "")
+    text = render_markdown(report)
+    assert "none was found" not in text and "no finding says that" not in text
+    assert "shown on 0 of 29 days; found, and answered on 1; not yet there on 28" in text
+    for format in ("html", "json"):
+        file = write(report, tmp_path / f"report.{format}", format)
+        assert verify(lake.project, file).is_same
 
 
 def test_an_empty_period_and_no_ledger_are_told(make_lake: MakeLake) -> None:

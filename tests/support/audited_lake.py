@@ -82,12 +82,13 @@ class AuditedLake:
         of: str = "source_rows",
         sink: str | None = "orders",
         proves: bool = True,
+        at: datetime | None = None,
     ) -> RunResult:
-        """Stores the audit of a day, which runs an hour after it; its findings are those of the check `of`.
+        """Stores the audit of a day, which runs `at`, by default an hour after it; its findings are those of `of`.
 
         `data` are tests of rows: the check, its status, and its message. `proves` is whether it leaves a state.
         """
-        at = BEGIN + (day + 1) * DAY + HOUR
+        at = at or BEGIN + (day + 1) * DAY + HOUR
         begin = BEGIN + day * DAY if begin is None else begin
         states = self.ledger.proofs.length(pipeline, "orders")
         integrity = {"judged": list(judged or (day + 1, day + 1)), "proof_states": states}

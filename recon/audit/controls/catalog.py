@@ -14,7 +14,7 @@ from recon.checks import registry
 from recon.errors import ConfigError
 from recon.model.controls import CONTROLS, Control
 from recon.project import Project
-from recon.project.fields import Strict
+from recon.project.fields import Strict, one_tag
 from recon.project.messages import BadValue, validation_message
 from recon.project.yaml import read
 from recon.text import did_you_mean
@@ -35,15 +35,19 @@ def _text(value: str) -> str:
 
 Text = Annotated[str, AfterValidator(_text)]
 Group = Annotated[tuple[str, ...], Field(min_length=1)]
+Controls = Annotated[tuple[Control, ...], BeforeValidator(one_tag), Field(min_length=1)]
 Groups = Annotated[tuple[Group, ...], BeforeValidator(_groups), Field(min_length=1)]
 
 
 class Statement(Strict):
-    """What a report says of one requirement, where the checks that it rests on show it."""
+    """What a report says of one requirement, where the checks that it rests on show it.
+
+    Findings that contradict a control of `control` contradict the statement.
+    """
 
     id: Text
     title: Text
-    control: Control
+    control: Controls
     checks: Groups
     shown: Text
     limits: Text
@@ -84,10 +88,10 @@ class Wording(Strict):
         _require_unique("controls", "id", [control.id for control in self.controls])
         _require_unique("frameworks", "name", [framework.name for framework in self.frameworks])
         for place, control in enumerate(self.controls):
-            if control.id != control.control:
+            if (control.id,) != control.control:
                 known = did_you_mean(control.id, CONTROLS)
                 raise BadValue(
-                    f"has the id '{control.id}' and is of the control '{control.control}'{known}",
+                    f"has the id '{control.id}' and is of the control '{', '.join(control.control)}'{known}",
                     "controls",
                     place,
                     "id",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -57,8 +57,8 @@ class Ran:
     partial: bool = False
     limited: bool = False
 
-    def lacks(self, groups: Groups, control: Control) -> str:
-        """Why the audit shows nothing of a control that rests on these checks; "" where it does."""
+    def lacks(self, groups: Groups, controls: Sequence[Control]) -> str:
+        """Why the audit shows nothing of what rests on these checks; "" where it does."""
         for names in groups:
             ran = [self.checks[name] for name in names if name in self.checks]
             if not any(evaluated for evaluated, _ in ran):
@@ -67,7 +67,7 @@ class Ran:
                 if not ran:
                     return f"{what} did not run" + (", as the audit was a partial one" if self.partial else "")
                 return f"{what} could not be evaluated" + (f": {why}" if why else "")
-            if control == "timeliness" and "kafka_end_offsets" in names and not self.limited:
+            if "timeliness" in controls and "kafka_end_offsets" in names and not self.limited:
                 return "kafka_end_offsets has no limit (warn_after or error_after) to hold unread records against"
         return ""
 
@@ -89,29 +89,31 @@ class Against:
 class SinkDays:
     """What is known of one sink: its audits by their ends, and its ledger entries of the period.
 
-    `entries` are (day, sequence) of each, the day as a place in `days`.
+    `entries` are (day, sequence) of each, the day as a place in `days`. `begin` is the time of its first ledger entry:
+    what a day holds before that is nothing to show, and nothing that is not shown.
     """
 
     days: Sequence[Day]
     runs: Sequence[Ran]
     entries: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-    _seen: dict[tuple[bool, ...], tuple[Sequence[bool], Sequence[int]]] = field(
+    begin: datetime = _EVER
+    _seen: dict[tuple[bool, ...], tuple[Sequence[Looked], Sequence[int]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def stretches(
-        self, groups: Groups, control: Control, against: Sequence[Against], whole: str = ""
+        self, groups: Groups, controls: Sequence[Control], against: Sequence[Against], whole: str = ""
     ) -> tuple[Stretch, ...]:
         """What is to be said of each day.
 
         Args:
             groups: the checks that the control rests on, of each group one.
-            control: which one.
+            controls: which ones it is.
             against: the exceptions that concern it.
             whole: why nothing is shown of any day; "" for no reason.
         """
         alike, places_of_runs = self._alike
-        of_alike = [run.lacks(groups, control) for run in alike]
+        of_alike = [run.lacks(groups, controls) for run in alike]
         lacking = [of_alike[at] for at in places_of_runs]
         audited, _ = self._seen_by((True,) * len(alike))
         shown, unjudged = self._seen_by(tuple(not why for why in of_alike))
@@ -119,21 +121,25 @@ class SinkDays:
         ends = [run.end for run in self.runs]
 
         def of_day(place: int) -> tuple[DayState, str]:
-            codes = found[place]
-            if refuting := codes.get("refuted"):
-                return "refuted", ", ".join(sorted(refuting))
-            if not audited[place]:
+            told = {state: ", ".join(sorted(codes)) for state, codes in found[place].items()}
+            seen, left = shown[place], plural(unjudged[place], "ledger entry")
+            if "refuted" in told:
+                return "refuted", told["refuted"]
+            if self.days[place].end <= self.begin:
+                state: DayState = next((state for state in ("not shown", "answered") if state in told), "not yet there")
+                return state, told.get(state, "")
+            if not audited[place].spans:
                 return "no audit", ""
-            if not shown[place]:
+            if not seen.whole and seen != audited[place]:
                 return "not shown", self._why(place, lacking, ends)
-            if unjudged[place]:
-                return "not shown", f"{plural(unjudged[place], 'ledger entry')} judged by no such audit"
-            if whole:
-                return "not shown", whole
-            for state in ("not shown", "answered"):
-                if codes.get(state):
-                    return state, ", ".join(sorted(codes[state]))
-            return "shown", ""
+            if unjudged[place] and seen.whole:
+                return "not shown", f"{left} judged by no such audit"
+            if whole or "not shown" in told:
+                return "not shown", whole or told["not shown"]
+            if not seen.whole:
+                unseen = f"{left} judged by no audit" if unjudged[place] else ""
+                return "partly covered", "; ".join(filter(None, (str(seen), unseen, told.get("answered"))))
+            return ("answered", told["answered"]) if "answered" in told else ("shown", "")
 
         said = [(day.begin.date(), *of_day(place)) for place, day in enumerate(self.days)]
         return tuple(
@@ -158,15 +164,16 @@ class SinkDays:
             places_of_runs.append(known[kind])
         return alike, places_of_runs
 
-    def _seen_by(self, which: tuple[bool, ...]) -> tuple[Sequence[bool], Sequence[int]]:
-        """Whether audits cover each day, and how many entries of it none of them judged.
+    def _seen_by(self, which: tuple[bool, ...]) -> tuple[Sequence[Looked], Sequence[int]]:
+        """What audits cover of each day, and how many entries of it none of them judged.
 
         `which` says of each kind of audits whether they count. Controls rest on few such choices.
         """
         if which not in self._seen:
             _, places_of_runs = self._alike
             runs = [run for run, at in zip(self.runs, places_of_runs, strict=True) if which[at]]
-            self._seen[which] = covered(self.days, [(run.begin, run.end) for run in runs]), self._unjudged(runs)
+            periods = [(run.begin, run.end) for run in runs]
+            self._seen[which] = covered(self.days, periods, self.begin), self._unjudged(runs)
         return self._seen[which]
 
     def _unjudged(self, showing: Sequence[Ran]) -> list[int]:
@@ -209,24 +216,53 @@ def merged(spans: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
     return joined
 
 
-def covered(days: Sequence[Day], periods: Sequence[tuple[datetime | None, datetime]]) -> list[bool]:
-    """Of each day whether the periods together cover it; today up to its last audit.
+class Looked(NamedTuple):
+    """The parts of a day that audits looked at, and whether that is all of it."""
+
+    spans: Sequence[tuple[datetime, datetime]]
+    whole: bool
+
+    def __str__(self) -> str:
+        """The parts in words.
+
+        >>> begin = datetime(2026, 3, 1, 6, 30, tzinfo=UTC)
+        >>> str(Looked([(begin, begin + timedelta(hours=17, minutes=30))], whole=False))
+        'from 06:30 to 24:00 UTC'
+        """
+        return f"from {' and from '.join(_hours(*span) for span in self.spans)} UTC"
+
+
+def _hours(begin: datetime, end: datetime) -> str:
+    hours = "%H:%M:%S" if end - begin < timedelta(minutes=1) else "%H:%M"
+    until = "24:00" if end.date() > begin.date() else format(end, hours)
+    return f"{begin:{hours}} to {until}"
+
+
+def covered(
+    days: Sequence[Day], periods: Sequence[tuple[datetime | None, datetime]], since: datetime = _EVER
+) -> list[Looked]:
+    """What the periods together cover of each day, as far as that is behind `since`; of today up to its last audit.
 
     What is committed after today's last audit is audited tomorrow; that is no hole in today.
     """
-    spans = merged((begin or _EVER, end) for begin, end in periods)
-    begins = [begin for begin, _ in spans]
     ends = sorted(end for _, end in periods)
+    spans = merged((begin or _EVER, end) for begin, end in periods)
+    until = [end for _, end in spans]
 
-    def is_covered(day: Day) -> bool:
-        end = day.end
+    def of(day: Day) -> Looked:
+        begin, end = max(day.begin, min(since, day.end)), day.end
         if day.goes_on:
             last = bisect_right(ends, end) - 1
-            end = ends[last] if last >= 0 and ends[last] > day.begin else end
-        at = bisect_right(begins, day.begin) - 1
-        return at >= 0 and spans[at][1] >= end
+            end = ends[last] if last >= 0 and ends[last] > begin else end
+        parts = []
+        for at in range(bisect_right(until, begin), len(spans)):
+            if spans[at][0] >= end:
+                break
+            if (part := (max(begin, spans[at][0]), min(end, spans[at][1])))[0] < part[1]:
+                parts.append(part)
+        return Looked(parts, parts == [(begin, end)])
 
-    return [is_covered(day) for day in days]
+    return [of(day) for day in days]
 
 
 def places(days: Sequence[Day], spans: Iterable[tuple[datetime | None, datetime]]) -> list[tuple[int, int]]:
@@ -248,10 +284,3 @@ def place_of(days: Sequence[Day], at: date) -> int | None:
         return None
     place = (at - days[0].begin.date()).days
     return place if 0 <= place < len(days) else None
-
-
-def without_audit(days: Sequence[Day], periods: Sequence[tuple[datetime | None, datetime]]) -> Iterator[date]:
-    """The days with a part that no audit looked at."""
-    for day, is_covered in zip(days, covered(days, periods), strict=True):
-        if not is_covered:
-            yield day.begin.date()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from recon.credentials import HIDDEN
 from recon.model.positions import is_kafka
 from recon.project import KafkaSink, Pipeline, Project, Sink
 from recon.project.jdbc import parse_url
@@ -50,11 +51,11 @@ def of_source(project: Project, pipeline: Pipeline, topic: str) -> Dataset | Non
         return of_topic(project.kafka, topic)
     source = pipeline.source
     location = project.resolve(source.files) if source.files else project.table_location(source.delta or "")
-    return None if project.why_unlocated(location) else of_files(location)
+    return None if project.why_unlocated(location) else of_files(project.mask(location))
 
 
 def of_files(location: str) -> Dataset:
-    """A table or folder at an absolute path or a URI.
+    """A table or folder at an absolute path or a URI, whose credentials are hidden: they are not of its name.
 
     >>> of_files("s3a://lake/orders/")
     Dataset(namespace='s3://lake', name='orders')
@@ -62,7 +63,10 @@ def of_files(location: str) -> Dataset:
     Dataset(namespace='file', name='/srv/lake/orders')
     >>> of_files("dbfs:/lake/orders")
     Dataset(namespace='dbfs://', name='/lake/orders')
+    >>> of_files("s3://***@lake/orders")
+    Dataset(namespace='s3://lake', name='orders')
     """
+    location = location.replace(f"://{HIDDEN}@", "://")
     if "://" not in location and not location.startswith(("file:", "dbfs:")):
         return Dataset("file", location.rstrip("/") or "/")  # a path is no URI: it may hold '?' and '#'
     parts = urlsplit(location, allow_fragments=False)
@@ -101,5 +105,5 @@ def of_sink(project: Project, pipeline: Pipeline, sink: Sink, namespace: str) ->
         return named or Dataset(namespace, f"{pipeline.name}.{sink.name}")
     location = project.location(sink)
     if sink.in_files and sink.target and not project.why_unlocated(location):
-        return of_files(location)
-    return Dataset(namespace, sink.target or f"{pipeline.name}.{sink.name}")
+        return of_files(project.mask(location))
+    return Dataset(namespace, project.mask(sink.target) or f"{pipeline.name}.{sink.name}")

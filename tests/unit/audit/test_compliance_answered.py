@@ -165,3 +165,23 @@ def test_what_was_accepted_is_answered_though_the_results_of_its_audit_are_gone(
     report = lake.report(3)
     assert figures(report) == (3, 0, 0) and report.accepted_of(*report.sinks) == 1
     assert days_of(report, "completeness") == {"answered": [0], "shown": [1, 2]}
+
+
+def test_an_accepted_finding_without_offsets_is_one_however_often_audits_reported_it(lake: AuditedLake) -> None:
+    """Each later audit adds its age to the message; the audit that follows the acceptance reports it no more."""
+    deleted = Finding(code=Code.MUTATED, message="version 3 is a DELETE of 7 rows", pipeline="orders", sink="orders")
+    known = open_finding(deleted, 0)
+    lake.audit(0, deleted, open_=[known])
+    lake.audit(1, replace(deleted, message=deleted.message + known.since), open_=[known])
+    report = lake.report(2)
+    assert [(one.finding, one.audits, one.open) for one in report.exceptions] == [(deleted, 2, True)]
+    accept(lake.project, known.id, reason="a customer asked for it", by="Ada")
+    (accepted,) = lake.ledger.proofs.newest("orders", "orders").open
+    lake.audit(2, open_=[accepted])
+    report = lake.report(3)
+    (one,) = report.exceptions
+    assert (one.finding, one.id, one.open, one.audits) == (deleted, known.id, False, 2)
+    assert report.answer == "complete" and [incident.state for incident in report.incidents] == ["accepted"]
+    text = render_markdown(report).replace("\\", "")
+    assert text.count(deleted.message) == 3, "as an exception, as what was accepted, and as a change"
+    assert "open since" not in text and "but for 1 accepted finding" in text

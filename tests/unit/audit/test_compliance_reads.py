@@ -67,6 +67,6 @@ def test_days_before_the_first_entry_are_told(lake: Path, before: int) -> None:
         assert one.startswith(
             f"The first ledger entry of pipeline {name}, sink {name}, is of {compliance_year.BEGIN:%F}"
         )
-        assert f"on {before} days of the period before that nothing was recorded" in one
+        assert f"nothing was recorded on {before} days of the period before that" in one
     later = compliance(load(lake), compliance_year.BEGIN + compliance_year.DAY, compliance_year.BEGIN + WEEK)
     assert not any("first ledger" in one for one in later.unproved)

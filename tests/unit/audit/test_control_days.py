@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import pytest
 from deltalake import DeltaTable
 
 from recon.audit.accept import accept
+from recon.audit.compliance import compliance
 from recon.model import Code, Finding, Level, RunRecord
 from recon.model.controls import AGAINST, CONTROLS
 from recon.model.proof import OpenFinding
 from recon.project.compliance import Compliance
 from recon.reports.compliance import render_html, render_markdown
 from tests.support.audited_lake import BEGIN, DAY, HOUR, PROVING, AuditedLake, at_batch, days_of
+from tests.support.ledger_entries import entry
 
 GAP = Finding(code=Code.GAP, message="a row is missing", pipeline="orders", sink="orders")
 BAD = "<script>alert('x')</script>|a`b\n# c"
@@ -40,23 +42,79 @@ def test_days_that_audits_covered_with_every_check_are_shown(tmp_path: Path) -> 
 
 def test_a_day_without_an_audit_is_named_and_never_shown(tmp_path: Path) -> None:
     lake = AuditedLake(tmp_path)
-    lake.write(4)
-    for day in (0, 1, 3):
+    lake.write(5)
+    for day in (0, 1, 4):
         lake.audit(day)
-    report = lake.report(4)
+    report = lake.report(5)
     for name in CONTROLS:
-        # The audit of day 3 begins with that day; of the last hour of day 1's audit nothing covers the rest of day 2.
-        assert days_of(report, name) == {"shown": [0, 1, 3], "no audit": [2]}
+        # The audit of day 1 ran an hour after it, and that of day 4 begins with that day.
+        assert days_of(report, name) == {"shown": [0, 1, 4], "partly covered": [2], "no audit": [3]}
     assert all(s.state == "no audit" for f in report.frameworks for s in f.statements)
-    assert "no audit 2026-10-03" in render_markdown(report)
-    assert "No audit looked at 1 day" in " ".join(report.unproved)
+    text, told = render_markdown(report), " ".join(report.unproved)
+    assert "no audit 2026-10-04" in text and "shown on 3 of 5 days; partly covered on 1; no audit on 1" in text
+    assert "partly covered 2026-10-03: from 00:00 to 01:00 UTC; 1 ledger entry judged by no audit" in text
+    assert "No audit looked at 1 day" in told and "Audits looked at a part of 1 day" in told
+    assert report.answer == "could not be proved"
+
+
+def test_a_day_that_audits_looked_at_twice_and_not_as_a_whole_says_when(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    lake.audit(0)
+    lake.audit(1, begin=BEGIN + DAY + 11 * HOUR, end=BEGIN + DAY + 17 * HOUR)
+    report = lake.report(2)
+    assert days_of(report, "completeness") == {"shown": [0], "partly covered": [1]}
+    assert "partly covered 2026-10-02: from 00:00 to 01:00 and from 11:00 to 17:00 UTC" in render_markdown(report)
+
+
+@pytest.mark.parametrize("audited_since", [BEGIN - 30 * DAY, None])
+def test_a_day_before_the_ledgers_first_entry_is_not_yet_there(tmp_path: Path, audited_since: datetime | None) -> None:
+    """A stream is two hours old: the audit's period reaches back over days on which there was nothing."""
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    lake.audit(0, begin=audited_since, at=BEGIN + 14 * HOUR)
+    report = compliance(lake.project, BEGIN - 29 * DAY, BEGIN + DAY)
+    for name in CONTROLS:
+        assert days_of(report, name) == {"not yet there": list(range(-29, 0)), "partly covered": [0]}
+    text = render_markdown(report)
+    assert "shown on 0 of 30 days; partly covered on 1; not yet there on 29" in text
+    assert "partly covered 2026-10-01: from 12:00 to 14:00 UTC" in text and "29 of" not in text
+    assert report.answer == "could not be proved"
+    lake.audit(1, begin=BEGIN)
+    report = compliance(lake.project, BEGIN - 29 * DAY, BEGIN + DAY)
+    assert all(days_of(report, name) == {"not yet there": list(range(-29, 0)), "shown": [0]} for name in CONTROLS)
+    text = render_markdown(report)
+    assert "shown on 1 of 30 days; not yet there on 29" in text
+    assert report.answer == "complete" and "nothing was recorded on 29 days of the period before that" in text
+    assert {s.state for f in report.frameworks for s in f.statements} == {"shown"}
+
+
+def test_a_finding_before_the_first_entry_is_of_the_days_that_its_audit_looked_at(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.ledger.append(entry(0, at=BEGIN + 3 * DAY + 12 * HOUR, pipeline="orders"))
+    lake.audit(0, replace(GAP, code=Code.MUTATED), proves=False)
+    lake.audit(3, replace(GAP, code=Code.TAMPERED), judged=(1, 1), begin=BEGIN, proves=False)
+    report = lake.report(4)
+    assert days_of(report, "change control") == {"answered": [0, 1], "not yet there": [2], "shown": [3]}
+    assert days_of(report, "audit trail") == {"not yet there": [0, 1, 2], "refuted": [3]}
+
+
+def test_a_sink_that_wrote_nothing_yet_has_no_day_and_is_not_complete(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path, names=("orders", "payments"))
+    lake.ledger.append(entry(0, at=BEGIN + 12 * HOUR, pipeline="orders"))
+    lake.audit(0)
+    report = lake.report(1)
+    assert days_of(report, "completeness", "payments") == {"not yet there": [0]}
+    assert [report.answer_of(sink) for sink in report.sinks] == ["complete", "could not be proved"]
+    told = "No ledger entry of pipeline payments, sink orders, is of the period or before it"
+    assert told in " ".join(report.unproved)
 
 
 def test_a_later_audit_of_the_whole_ledger_shows_the_day_after_all(tmp_path: Path) -> None:
     lake = AuditedLake(tmp_path)
     lake.write(3)
     lake.audit(0)
-    assert days_of(lake.report(3), "completeness") == {"shown": [0], "no audit": [1, 2]}
+    assert days_of(lake.report(3), "completeness") == {"shown": [0], "partly covered": [1], "no audit": [2]}
     lake.audit(2, judged=(1, 3), begin=BEGIN)
     assert days_of(lake.report(3), "completeness") == {"shown": [0, 1, 2]}
 
@@ -123,7 +181,8 @@ def test_a_finding_refutes_the_day_of_its_micro_batch_alone(tmp_path: Path) -> N
     (incident,) = report.incidents
     assert (incident.state, incident.codes, incident.detected_at) == ("open", (Code.GAP,), BEGIN + 2 * DAY + HOUR)
     states = {s.id: s.state for f in report.frameworks for s in f.statements if f.name == "bcbs_239"}
-    assert states == {"Principle 3": "shown", "Principle 4": "refuted", "Principle 5": "shown"}
+    # A row that is missing is no row that agrees with its source.
+    assert states == {"Principle 3": "refuted", "Principle 4": "refuted", "Principle 5": "shown"}
 
 
 @pytest.mark.parametrize(("start", "day"), [(10, 1), (12, 1), (25, 2)])
@@ -219,7 +278,7 @@ def test_results_that_were_edited_are_no_audit_and_refute_the_trail(tmp_path: Pa
     )
     report = lake.report(2)
     assert days_of(report, "audit trail") == {"refuted": [0, 1]}
-    assert days_of(report, "completeness") == {"shown": [0], "no audit": [1]}
+    assert days_of(report, "completeness") == {"shown": [0], "partly covered": [1]}
 
 
 def test_timeliness_is_shown_only_against_a_limit(tmp_path: Path) -> None:

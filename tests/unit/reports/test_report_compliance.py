@@ -170,14 +170,6 @@ def test_data_is_inert_in_markdown(hostile):
     assert len(re.findall(r"(?<!\\)\|", rows[0])) == 8
 
 
-def test_days_are_told_as_ranges():
-    days = [date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 5)]
-    assert compliance.day_ranges(days) == [
-        (date(2026, 2, 28), date(2026, 3, 1)),
-        (date(2026, 3, 5), date(2026, 3, 5)),
-    ]
-
-
 def test_pdf(report, tmp_path, capfd):
     pytest.importorskip("weasyprint", exc_type=ImportError)
     path = compliance.write(report, tmp_path / "compliance.pdf", "pdf")
