@@ -223,9 +223,12 @@ def _source_files(project: Project, pipeline: Pipeline) -> str:
     source = pipeline.source
     state = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     folder = Storage(project.resolve(source.files or ""), project.storage_options)
-    found = source_files.read(state, folder, (), project.listing(source))
-    if not found.exists:
+    # Before the query starts, nothing says which files were read.
+    found = source_files.read(state, folder, (), project.listing(source)) if state.names() else None
+    if not (source_files.is_there(folder) if found is None else found.exists):
         raise EvidenceError(f"there is no folder at {folder.uri}; correct the pipeline's source (files)")
+    if found is None:
+        return f"{plural(len(folder.stored(links=True)), 'file')} in {folder.uri}, none read yet"
     return f"{plural(found.files, 'file')} read of {folder.uri}, {len(found.waiting):,} wait"
 
 

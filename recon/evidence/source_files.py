@@ -108,7 +108,7 @@ def read(state: Storage, folder: Storage, ranges: Collection[OffsetSpan], listin
     ]
     return SourceFiles(
         location=folder.uri,
-        exists=bool(stored) or _is_there(folder) or "cleansource" in listing.options,
+        exists=bool(stored) or is_there(folder) or "cleansource" in listing.options,
         read_at=read_at,
         query_id=query_id,
         listing=listing,
@@ -298,7 +298,8 @@ def _place(location: str) -> str:
     return location.rstrip("/")
 
 
-def _is_there(folder: Storage) -> bool:
+def is_there(folder: Storage) -> bool:
+    """Whether a folder of files exists; in an object store it does where it has files."""
     return bool(folder.names()) or (folder.local is not None and folder.local.is_dir())
 
 
