@@ -178,6 +178,7 @@ class World:
         self.written: dict[int, int] = {}  # rows in the files that each version added
         self.of_call: dict[str, Any] = {}  # what entries say of the call of the hook that runs, where it is one of two
         self.takes: Callable[[int], bool] = lambda offset: True  # the offsets that this call gives to the sink
+        self.told_by: dict[int, set[Place]] = {}  # records of a call that was not written, by the entry that tells it
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
         self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
         self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
@@ -362,7 +363,8 @@ class World:
         for attempt, transform in enumerate(calls, start=2):
             again: dict[str, Any] = {"status": "already_committed", "attempt": attempt, "transform": transform}
             again["run_id"] = run_id
-            self.enter(stamp, spans, read=read, returned=returned, written=written, version=version, **again)
+            entry = self.enter(stamp, spans, read=read, returned=returned, written=written, version=version, **again)
+        self.told_by[entry.sequence] = set(read) - set(returned)
         self.query.planned[-1] = replace(self.query.planned[-1], committed=True)
         self.of_call = {}
         self.tell(f"The function calls a second hook of the sink, with {transforms[1]}: nothing of it is written.")

@@ -11,30 +11,25 @@ from recon.model.offsets import Spans
 
 
 def judge_unwritten(counts: Account, findings: Findings) -> None:
-    """Adds a question for each of them that no finding answers: offsets do not show all that a transform returns.
+    """Adds a question for each of them that no finding is about.
 
-    Where the entry that was written was judged earlier, its rows are not looked at now.
+    Offsets do not show all that a transform returns, and Kafka may not show any more what was filtered. Where the entry
+    that was written was judged earlier, its rows are not looked at now.
     """
     covered, heads = counts.covered, counts.covered.slice.heads
     for call in second_calls(covered).values():
         first, again = heads[call.entry], heads[call.again]
         if not covered.judged(call.again) or _is_answered(counts, call, findings):
             continue
-        if not covered.judged(call.entry) and (call.differs or first.rows_filtered):
-            findings.add(
-                Code.INCONCLUSIVE,
-                f"{named(again)}: the hook was called again after an audit had judged it, {_with(counts, call)}, and "
-                "nothing of that call was written: `recon audit --full` tells which records have no row",
-                head=again,
-            )
-        elif call.differs:
-            findings.add(
-                Code.INCONCLUSIVE,
-                f"{named(again)}: the hook was called again in the same run, {_with(counts, call)}, and nothing of "
-                "that call was written: no record lacks a row, and what else that transform made of them is not "
-                "known; compare the sink with what it returns, then accept it",
-                head=again,
-            )
+        if not (call.differs or first.rows_filtered):
+            continue
+        called = (
+            f"{named(again)}: the hook was called again, {_with(counts, call)}, and nothing of that call was written"
+        )
+        step = "whether a row is missing is not known; compare the sink with what it returns, then accept it"
+        if not covered.judged(call.entry):
+            step = "an audit had judged the micro-batch before; `recon audit --full` tells which records have no row"
+        findings.add(Code.INCONCLUSIVE, f"{called}: {step}", head=again)
 
 
 def _with(counts: Account, call: SecondCall) -> str:

@@ -605,6 +605,13 @@ def test_a_call_that_was_not_written_where_every_record_has_a_row() -> None:
     assert [(f.code, f.span, f.batch_id) for f in verdict.findings] == [(Code.INCONCLUSIVE, None, 0)]
 
 
+def test_a_call_that_may_not_have_been_written_where_kafka_shows_no_record_any_more() -> None:
+    calls = (called(1, "job:even"), called(2, "job:even", again=True))
+    compacted = probe([(0, 10)], [(0, 5)], [(0, 5)])
+    verdict = judged(ledger(*calls), HALF, probes=compacted, kafka=kafka(0, 10, policy="compact"))
+    assert told(verdict) == [("INCONCLUSIVE", None, None, None)]
+
+
 def test_a_call_that_was_not_written_behind_the_entry_that_an_audit_judged() -> None:
     verdict = of_calls(*TWO_CALLS, anchors=1, complete=False)
     assert [(f.code, f.span, f.batch_id) for f in verdict.findings] == [(Code.INCONCLUSIVE, None, 0)]
