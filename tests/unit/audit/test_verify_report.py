@@ -286,18 +286,15 @@ def test_nothing_hyphenates_on_paper(report: ComplianceReport, tmp_path: Path, p
     assert not {"\u2010", "\u00ad"} & set("".join(page.extract_text() for page in pages))
 
 
-def test_the_fonts_of_the_machine_do_not_matter(
-    lake: Project, report: ComplianceReport, tmp_path: Path, pypdf: Any
-) -> None:
+def test_the_fonts_of_the_machine_do_not_matter(lake: Project, tmp_path: Path, pypdf: Any) -> None:
     """A PDF made where there is no font at all; a character that only some fonts have is its number there."""
-    other = dataclasses.replace(report, project="дом 店")
-    for n, one in enumerate((report, other)):
-        (tmp_path / f"{n}.json").write_text(reports.render_json(one))
+    lake = lake.model_copy(update={"name": "дом 店"})
+    report = compliance(lake, *OCTOBER)
+    (tmp_path / "c.json").write_text(reports.render_json(report))
     code = (
-        "import sys; from pathlib import Path; from recon.reports import compliance, document\n"
-        "for n in '01':\n"
-        "    report = document.parse(Path(f'{n}.json').read_text(), n)\n"
-        "    compliance.write(report, Path(f'{n}.pdf'), 'pdf')"
+        "from pathlib import Path; from recon.reports import compliance, document\n"
+        "report = document.parse(Path('c.json').read_text(), 'c.json')\n"
+        "compliance.write(report, Path('c.pdf'), 'pdf')"
     )
     bare = tmp_path / "fonts.conf"
     (tmp_path / "fonts").mkdir()
@@ -311,15 +308,13 @@ def test_the_fonts_of_the_machine_do_not_matter(
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert verify(lake, tmp_path / "0.pdf").is_same
-
-    def shown(content: bytes) -> list[str]:
-        return [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages]
-
-    assert shown((tmp_path / "0.pdf").read_bytes()) == shown(reports.render_pdf(report)), "line by line"
-    there, here = (tmp_path / "1.pdf").read_bytes(), reports.render_pdf(other)
-    assert "U+0434U+043EU+043C U+5E97" in shown(there)[0]
-    assert pdf.words_of(there, "there", ()) == pdf.words_of(here, "here", ())
+    assert verify(lake, tmp_path / "c.pdf").is_same
+    bare_text, here = (
+        [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages]
+        for content in ((tmp_path / "c.pdf").read_bytes(), reports.render_pdf(report))
+    )
+    assert "U+0434U+043EU+043C U+5E97" in bare_text[0]
+    assert bare_text[1:] == here[1:], "line by line"
 
 
 def test_no_text_of_controls_and_statements_reaches_over_the_margin(report: ComplianceReport, pypdf: Any) -> None:
