@@ -89,7 +89,7 @@ def _other(record: ControlRecord, state: DayState) -> str:
         return f"{WORDS[state].capitalize()} on {plural(count, 'day')}."
     told = {s.because for sink in record.sinks for s in sink.stretches if s.state == state}
     codes = sorted({code for text in told for code in text.split(", ")})
-    return f"Found on {plural(count, 'day')}: {', '.join(codes)}{' and open' if state == 'refuted' else ''}."
+    return f"Found on {plural(count, 'day')}{', and open' if state == 'refuted' else ''}: {', '.join(codes)}."
 
 
 def reasons(record: ControlRecord) -> list[tuple[str, str, str]]:
