@@ -167,7 +167,8 @@ class _Audit:
             if one.is_loss and not Spans.of([(start, end)]).minus(self._without_record(one)):
                 happened = "hold no record for the stream"
             elif self.check in OF_UNREAD_RANGES:
-                happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
+                twice = "were read twice, and their doubled rows removed"
+                happened = twice if one.is_doubling else "were read after all"
             elif one.is_loss and not Spans.of([(start, end)]).minus(self._waits(one.finding)):
                 happened = "wait in quarantine again"
             elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
@@ -212,6 +213,8 @@ class _Audit:
         if one.finding.level is Level.UNPROVED:
             of_rows = self.check == "source_rows" and self._is_recreated(one.finding.topic)
             hidden = self._of_other_topics(one.finding) if of_rows else Spans()
+            if self.check in OF_UNREAD_RANGES:
+                judged = self._read(self._ledger, one.finding).union(self._without_record(one))
             return judged.minus(hidden) if self._is_evaluated else Spans()
         if self.check in OF_UNREAD_RANGES:
             read = self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)

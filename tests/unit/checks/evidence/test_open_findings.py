@@ -89,10 +89,17 @@ def test_an_accepted_finding_does_not_lead_a_message() -> None:
 # -- unread records, which a later range covers -----------------------------------------------------------------------
 
 
-def unread(start: int, end: int, broker: KafkaWitness, *entries: Entry, topic_id: str | None = TOPIC_ID) -> set[Code]:
-    """What becomes of a loss of unread records in partition 0 behind these entries."""
+def unread(
+    start: int,
+    end: int,
+    broker: KafkaWitness,
+    *entries: Entry,
+    topic_id: str | None = TOPIC_ID,
+    code: Code = Code.LOSS_RETENTION,
+) -> set[Code]:
+    """What becomes of a finding of unread records in partition 0 behind these entries."""
     finding = Finding(
-        code=Code.LOSS_RETENTION,
+        code=code,
         message="",
         pipeline=PIPELINE,
         sink=SINK,
@@ -147,3 +154,9 @@ def test_what_one_of_two_sources_read_the_other_one_may_lack() -> None:
     assert unread(20, 32, broker, before, Entry(5, reads(0, 20, 40), reads(1, 20, 40))) == REPAIRED
     again = Entry(0, reads(0, 20, 32), epoch=REPAIRS, status="repaired")
     assert unread(20, 32, broker, before, Entry(5, reads(0, 32, 40), reads(1, 32, 40)), again) == REPAIRED
+
+
+def test_a_question_about_unread_offsets_is_not_answered_because_a_range_covers_them() -> None:
+    short, whole = (Entry(0, (0, 20), rows_read=rows_read) for rows_read in (5, 20))
+    for broker, entry, answer in ((kafka(15, 20), short, Code.INCONCLUSIVE), (kafka(15, 20), whole, Code.REPAIRED)):
+        assert unread(5, 10, broker, entry, code=Code.INCONCLUSIVE) == {answer}
