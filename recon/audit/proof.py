@@ -72,7 +72,7 @@ def advance(
         return None
     before = with_topic_ids(before, replace(witnesses, sink=sink)) if before is not None else None
     if not _whole(mine, sink):
-        return _with_refuted(before, ledger, mine, witnesses.now, invocation_id)
+        return _with_refuted(before, ledger, mine, witnesses, invocation_id)
     settled = _settled(ledger, mine, witnesses)
     ends = [(before.position, before.chain_head, before.committed_at)] if before is not None else []
     ends += [(head.sequence, head.entry_hash, head.committed_at) for head in settled[-1:]]
@@ -105,7 +105,7 @@ def advance(
         table=counts.table_judged(of_sink),
         quarantine=quarantine_judged(ledger, witnesses),
         of_others=to_remember(before, of_sink, covered),
-        without_record=_without_record(before, mine),
+        without_record=_without_record(before, mine, witnesses.isolation_level),
         coverage=covered,
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,
@@ -127,7 +127,7 @@ def _with_refuted(
     before: SinkProof | None,
     ledger: LedgerSlice,
     results: Sequence[CheckResult],
-    now: datetime,
+    witnesses: Witnesses,
     invocation_id: str,
 ) -> SinkProof | None:
     """The state before, with what an audit saw that did not evaluate every check; None where that is nothing new.
@@ -135,9 +135,9 @@ def _with_refuted(
     That is what it refuted, and which offsets have no record. What was open stays so, also what the audit saw repaired:
     the next one that advances the proof sees it again.
     """
-    earlier = before.open if before is not None else ()
+    earlier, now = before.open if before is not None else (), witnesses.now
     refuted = [one for one in _found(earlier, results, now) if one.finding.level is Level.FAIL]
-    without_record = _without_record(before, results)
+    without_record = _without_record(before, results, witnesses.isolation_level)
     if not refuted and without_record == (before.without_record if before is not None else ()):
         return None
     opened = _by_place(earlier)
@@ -319,21 +319,27 @@ def _covered(before: SinkProof | None, ledger: LedgerSlice, settled: int) -> tup
     )
 
 
-def _without_record(before: SinkProof | None, results: Sequence[CheckResult]) -> tuple[OffsetsWithoutRecord, ...]:
+def _without_record(
+    before: SinkProof | None, results: Sequence[CheckResult], isolation_level: str
+) -> tuple[OffsetsWithoutRecord, ...]:
     """The ranges that no micro-batch with an entry read, and of which audits saw that they have no record."""
     known_empty = before.without_record if before is not None else ()
-    ranges = {(one.topic, one.topic_id, one.partition): list(one.ranges) for one in known_empty}
+    ranges = {(o.topic, o.topic_id, o.partition, o.isolation_level): list(o.ranges) for o in known_empty}
     for found in (f for r in results if r.check in OF_UNREAD_RANGES for f in r.findings):
         if found.code is Code.EXPLAINED and found.span and found.topic is not None and found.partition is not None:
-            ranges.setdefault((found.topic, found.topic_id, found.partition), []).append(found.span)
+            where = (found.topic, found.topic_id, found.partition, isolation_level)
+            ranges.setdefault(where, []).append(found.span)
     return tuple(
         OffsetsWithoutRecord(
             topic=topic,
             topic_id=topic_id,
             partition=partition,
+            isolation_level=level,
             ranges=tuple((start, end) for start, end in Spans.of(spans))[-MOST_WITHOUT_RECORD:],
         )
-        for (topic, topic_id, partition), spans in sorted(ranges.items(), key=lambda item: (item[0][0], item[0][2]))
+        for (topic, topic_id, partition, level), spans in sorted(
+            ranges.items(), key=lambda item: (item[0][0], item[0][2])
+        )
     )
 
 

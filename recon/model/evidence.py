@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -638,8 +638,20 @@ class ProbeAnswer:
     truncated: str | None = None
 
     def tells(self, span: Span) -> bool:
-        """Whether it is exact for all of a range."""
-        return self.truncated is None and not Spans.of([span]).minus(self.requested)
+        """Whether it is exact for all of a range: Kafka had deleted none of it when it was asked."""
+        return self.truncated is None and self.log_start <= span.start and not Spans.of([span]).minus(self.requested)
+
+    def joined(self, later: ProbeAnswer) -> ProbeAnswer:
+        """What this answer and a later one about the same topic partition say together."""
+        return replace(
+            later,
+            requested=self.requested.union(later.requested),
+            uncommitted=self.uncommitted.union(later.uncommitted),
+            committed=self.committed.union(later.committed),
+            log_start=max(self.log_start, later.log_start),
+            last_stable=min(self.last_stable, later.last_stable),
+            truncated=self.truncated or later.truncated,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

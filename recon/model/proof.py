@@ -268,12 +268,14 @@ class OffsetsWithoutRecord:
     """Offsets of one topic partition that no entry holds, and that have no record for the stream, as an audit saw.
 
     They have transaction markers or aborted records. Kafka deletes these, too, and then no witness tells. The ranges
-    are half-open and ascending.
+    are half-open and ascending. `isolation_level` is the stream's as recon.yml had it then: where that was corrected
+    since, aborted records are records.
     """
 
     topic: str
     topic_id: str | None
     partition: int
+    isolation_level: str
     ranges: tuple[tuple[int, int], ...]
 
 

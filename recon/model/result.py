@@ -181,8 +181,8 @@ class Verdict:
 
     @property
     def loses_records(self) -> bool:
-        """Whether a finding says of records that they were read and not written, or cannot be read any more."""
-        return any(finding.harm in ("lost", "missing") for finding in self.findings)
+        """Whether a finding says of records that they have no row, whoever took it, or cannot be read any more."""
+        return any(finding.code in _GONE_FROM_KAFKA | _NOT_WRITTEN for finding in self.findings)
 
     @classmethod
     def counted(cls, failures: int, message: str, **evidence: Any) -> Verdict:

@@ -85,7 +85,9 @@ def _judged_now(
         asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in questions.items()}
         answers = answer(questions)
         refused = answers if isinstance(answers, Unavailable) else None
-        witnesses = replace(witnesses, probes={**witnesses.probes, **(known(answers) or {})})
+        before, now = witnesses.probes, known(answers) or {}
+        told = {where: before[where].joined(one) if where in before else one for where, one in now.items()}
+        witnesses = replace(witnesses, probes={**before, **told})
     verdict = check.judge(witnesses)
     missing = sorted(set(asked) - set(witnesses.probes))
     if not missing and refused is None:

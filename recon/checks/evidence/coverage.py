@@ -529,11 +529,13 @@ class Missed(NamedTuple):
     """Offsets that no micro-batch read, and what the source says of them.
 
     `code` is EXPLAINED where the source has no record there for the stream; `step` says why it is so, or what to do.
+    `topic_id` is that of the topic which has them: a later one of the name has other offsets.
     """
 
     code: Code
     span: Span
     step: str
+    topic_id: str | None = None
 
     def says(self, key: Key, reason: str) -> str:
         """The message of a finding; `reason` says of a loss how it came about: "are missing: ..."."""
@@ -551,9 +553,9 @@ def missed(
     """
     empty = without_record(witnesses, key, topic_id).intersect(Spans.of([unread]))
     for span in empty:
-        yield Missed(Code.EXPLAINED, span, NO_RECORD)
+        yield Missed(Code.EXPLAINED, span, NO_RECORD, topic_id)
     for span in Spans.of([unread]).minus(empty):
-        yield from _missed(witnesses, key, topic_id, span, unknown)
+        yield from (one._replace(topic_id=topic_id) for one in _missed(witnesses, key, topic_id, span, unknown))
 
 
 def _missed(witnesses: Witnesses, key: Key, topic_id: str | None, unread: Span, unknown: Code) -> Iterator[Missed]:
@@ -591,12 +593,16 @@ def _still_held(witnesses: Witnesses, key: Key, span: Span, log_start: int) -> s
 
 
 def without_record(witnesses: Witnesses, key: Key, topic_id: str | None) -> Spans:
-    """The offsets that no entry holds and of which an earlier audit saw that they have no record for the stream."""
+    """The offsets that no entry holds and of which an earlier audit saw that they have no record for the stream.
+
+    What has no record for a reader of all records has none for one of committed records.
+    """
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
     of_place = (
         one
         for one in (proof.without_record if proof is not None else ())
         if (one.topic, one.topic_id, one.partition) == (key.topic, topic_id, key.partition)
+        and one.isolation_level in (witnesses.isolation_level, "read_uncommitted")
     )
     return Spans.of(span for one in of_place for span in one.ranges)
 

@@ -149,7 +149,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 continue
             # What micro-batches behind the period read is the business of other audits.
             if key not in recreated and partition.log_start > committed and not goes_on:
-                unread = missed(witnesses, key, topic.topic_id, (committed, partition.log_start))
+                unread = missed(witnesses, key, incarnation.topic_id, (committed, partition.log_start))
                 _report_missed(key, unread, "the stream had read up to there", findings)
             elif key in recreated and partition.log_end >= committed > 0:
                 unread = missed(witnesses, key, topic.topic_id, (0, committed))
@@ -313,7 +313,9 @@ def _finished(witnesses: Witnesses) -> Mapping[Key, int]:
     if ledger is None or checkpoint is None or not newest or ledger.heads[newest[0]].query_id != checkpoint.query_id:
         return {}
     last = ledger.heads[newest[0]].batch_id
-    since = [batch for batch in checkpoint.batches if batch.committed and batch.batch_id > last]
+    # Behind a micro-batch of which the checkpoint has nothing any more, what was read is not known.
+    later = [batch for batch in checkpoint.batches if batch.batch_id > last]
+    since = [batch for place, batch in enumerate(later, last + 1) if batch.committed and batch.batch_id == place]
     ends = {Key(*new[:3]): new[3] for batch in since for new in batch.new_partitions}
     return ends | {Key(r.source, r.topic, r.partition): r.end_offset for batch in since for r in batch.ranges}
 
@@ -328,7 +330,8 @@ def _place(topic: str, ranges: Mapping[Key, Span]) -> dict[str, Any]:
 
 def _report_missed(key: Key, unread: Iterable[Missed], reason: str, findings: Findings) -> None:
     for one in unread:
-        findings.add(one.code, one.says(key, f"were never read: {reason}"), key=key, span=one.span)
+        message = one.says(key, f"were never read: {reason}")
+        findings.add(one.code, message, key=key, span=one.span, topic_id=one.topic_id)
 
 
 def _judge_dropped(key: Key, incarnation: TopicIncarnation, lag: int, witnesses: Witnesses, findings: Findings) -> None:

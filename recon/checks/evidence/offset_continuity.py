@@ -307,7 +307,7 @@ def _reason(covered: Coverage, hole: Hole) -> str:
 def _report_missed(key: Key, unread: Iterable[Missed], head: EntryHead, reason: str, findings: Findings) -> None:
     for one in unread:
         message = one.says(key, f"were read by no micro-batch: {reason}")
-        findings.add(one.code, message, head=head, key=key, span=one.span)
+        findings.add(one.code, message, head=head, key=key, span=one.span, topic_id=one.topic_id)
 
 
 def _report_recreated(covered: Coverage, findings: Findings) -> None:

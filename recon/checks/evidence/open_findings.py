@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from recon.checks.evidence.coverage import Key, cleaned, is_compacted, log_start_of, widths
@@ -15,7 +16,9 @@ from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
+from recon.model.fingerprint import of_entries
 from recon.model.offsets import Span, Spans
+from recon.model.positions import is_kafka
 from recon.model.proof import OF_UNREAD_RANGES, FindingPlace, OpenFinding, place_of
 
 if TYPE_CHECKING:
@@ -164,7 +167,8 @@ class _Audit:
             if one.is_loss and not Spans.of([(start, end)]).minus(self._without_record(one)):
                 happened = "hold no record for the stream"
             elif self.check in OF_UNREAD_RANGES:
-                happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
+                twice = "were read twice, and their doubled rows removed"
+                happened = twice if one.is_doubling else "were read after all"
             elif one.is_loss and not Spans.of([(start, end)]).minus(self._waits(one.finding)):
                 happened = "wait in quarantine again"
             elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
@@ -209,6 +213,8 @@ class _Audit:
         if one.finding.level is Level.UNPROVED:
             of_rows = self.check == "source_rows" and self._is_recreated(one.finding.topic)
             hidden = self._of_other_topics(one.finding) if of_rows else Spans()
+            if self.check in OF_UNREAD_RANGES:
+                judged = self._read(self._ledger, one.finding).union(self._without_record(one))
             return judged.minus(hidden) if self._is_evaluated else Spans()
         if self.check in OF_UNREAD_RANGES:
             read = self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)
@@ -238,20 +244,39 @@ class _Audit:
         """The offsets of a finding of which judged entries are known to have read every record that was there.
 
         A range alone does not show it: Spark plans a range, and passes over what Kafka deleted. An entry shows it by as
-        many records as offsets, or where Kafka had not deleted them after it had read.
+        many records as offsets, each once, or where Kafka had not deleted them after it had read. Where several sources
+        of the query read the topic, each of them has to: the finding may be of any.
         """
-        width, ranges, found = widths(ledger), ledger.ranges, list[Span]()
+        width, once, ranges = widths(ledger), of_entries(ledger.ranges, len(ledger.heads)), ledger.ranges
+        found: defaultdict[int, list[Span]] = defaultdict(list)
+        again = list[Span]()
         for row in np.flatnonzero(_mine(ledger, finding)).tolist():
             entry, span = int(ranges.entry[row]), Span(int(ranges.start[row]), int(ranges.end[row]))
             head, (source, topic, topic_id) = ledger.heads[entry], ranges.topics[int(ranges.topic[row])]
             if not head.reads or span.size <= 0:
                 continue
-            if head.rows_read is not None and head.rows_read >= width[entry]:
-                found.append(span)
+            read, key = again if head.is_repair else found[source], Key(source, topic, finding.partition or 0)
+            if head.rows_read == width[entry] and head.fingerprint_read in (None, int(once[entry])):
+                read.append(span)
             elif not is_compacted(topic, self.witnesses):
-                key = Key(source, topic, finding.partition or 0)
-                found += self._still_held(ledger, head, key, topic_id, span)
-        return Spans.of(found)
+                read += self._still_held(ledger, head, key, topic_id, span)
+        readers = {source for source, name, topic_id in ranges.topics if is_of(finding, name, topic_id)}
+        if len(readers) < 2:
+            return Spans.of([*again, *chain.from_iterable(found.values())])
+        by_all = Spans.of(span for spans in found.values() for span in spans)
+        for source in readers:
+            by_all = by_all.intersect(Spans.of(found[source]).union(self._read_before(finding, source)))
+        return by_all.union(Spans.of(again))
+
+    def _read_before(self, finding: Finding, source: int) -> Spans:
+        """The offsets of a finding's topic partition that earlier audits saw one source of the query read."""
+        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        return Spans.of(
+            span
+            for one in (proof.coverage if proof is not None else ())
+            if one.source == source and one.partition == finding.partition and is_of(finding, one.topic, one.topic_id)
+            for span in one.ranges
+        )
 
     def _without_record(self, one: OpenFinding) -> Spans:
         """The offsets of an open finding that hold no record for the stream, as the source shows now."""
@@ -259,7 +284,12 @@ class _Audit:
         return Spans.of(f.span for f in at if f.span is not None)
 
     def _still_held(self, ledger: LedgerSlice, head: EntryHead, key: Key, topic_id: str | None, read: Span) -> Spans:
-        """The offsets of a range that the source had not deleted when an entry had read them."""
+        """The offsets of a range that the source had not deleted when an entry had read them.
+
+        Of several topics of a name, the broker's answers do not say of which they are.
+        """
+        if is_kafka(key.topic) and not self._is_topic(key.topic):
+            return Spans()
         if was_held(ledger, head.sequence, (key.topic, key.partition), read.start):
             return Spans.of([read])
         log_start, _ = log_start_of(self.witnesses, key, topic_id)
@@ -295,11 +325,20 @@ class _Audit:
 
     def _is_recreated(self, topic: str | None) -> bool:
         """Whether the ledger, or what was proved of it, knows a topic by more than one id."""
+        return len(self._ids(topic)) > 1
+
+    def _ids(self, topic: str | None) -> set[str]:
+        """The ids of a topic of this name that the ledger, or what was proved of it, knows."""
         proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
         known = {covered.topic_id for covered in (proof.coverage if proof else ()) if covered.topic == topic}
         if self._ledger is not None:
             known |= {topic_id for _, name, topic_id in self._ledger.ranges.topics if name == topic}
-        return len(known - {None}) > 1
+        return {topic_id for topic_id in known if topic_id is not None}
+
+    def _is_topic(self, name: str) -> bool:
+        """Whether Kafka's topic is known to be the only one of the name that the query read."""
+        described = self.witnesses.topic(name)
+        return described is not None and described.topic_id is not None and self._ids(name) == {described.topic_id}
 
     def _of_other_topics(self, finding: Finding) -> Spans:
         """The offsets that were read of other topics of the name: their rows may hide that this topic's are missing."""

@@ -143,3 +143,22 @@ def test_times_are_the_clocks():
     first, second = run(Canned(), Canned())
     assert (first.started_at, first.execution_time) == (AT, 1.0)
     assert second.started_at == AT + timedelta(seconds=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsksAgain(Canned):
+    """Asks about one range, and then, as the answer leaves it in order, about another one alone."""
+
+    def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
+        return {ASKED: Spans.of([(0, 10)] if ASKED not in witnesses.probes else [(50, 90)])}
+
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        answer = witnesses.probes[ASKED]
+        return Verdict(evidence={"requested": list(answer.requested), "committed": list(answer.committed)})
+
+
+def test_a_later_answer_adds_to_an_earlier_one() -> None:
+    (result,) = run(
+        AsksAgain(), answer=lambda questions: {ASKED: replace(probe(questions[ASKED]), committed=questions[ASKED])}
+    )
+    assert result.evidence == {"requested": [(0, 10), (50, 90)], "committed": [(0, 10), (50, 90)]}

@@ -12,7 +12,7 @@ from recon.checks import threshold
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.errors import ConfigError
-from recon.model import Verdict, Witnesses
+from recon.model import Code, Finding, Verdict, Witnesses
 from recon.project import CheckConfig
 from tests.support.messages import raises, same_message
 
@@ -149,3 +149,11 @@ def test_failures_that_count_whatever_the_thresholds_say() -> None:
     assert threshold.status_of(verdict, severity="error", **lenient) == "fail"
     assert threshold.status_of(verdict, severity="warn", **lenient) == "warn"
     assert threshold.status_of(Verdict(failures=1), severity="error", **lenient) == "pass"
+
+
+@pytest.mark.parametrize("changed_by", [None, (), (3,)], ids=["not written", "a file is gone", "a commit took them"])
+def test_records_without_a_row_fail_whoever_took_it(changed_by: tuple[int, ...] | None) -> None:
+    gap = Finding(code=Code.GAP, message="", pipeline="p", sink="s", changed_by=changed_by)
+    assert result_of(Verdict.of_findings([gap]), severity="warn", warn_if=">100").status == "fail"
+    accepted = Finding(code=Code.ACCEPTED, message="", pipeline="p", sink="s", changed_by=changed_by)
+    assert result_of(Verdict.of_findings([accepted]), severity="warn").status == "pass"

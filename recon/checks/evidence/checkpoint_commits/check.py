@@ -635,7 +635,7 @@ class _Evaluation:
         if not batch.starts_known or any(one.code is not Code.EXPLAINED for _, one in unread):
             return False
         for key, one in unread:
-            self.findings.add(one.code, one.says(key, ""), batch_id=batch.batch_id, key=key, span=one.span)
+            self._add(one, batch, key, one.says(key, ""))
         return True
 
     def _unplaced(self, batch: CheckpointBatch) -> DeltaCommit | None:
@@ -704,8 +704,10 @@ class _Evaluation:
 
     def _report_missed(self, batch: CheckpointBatch, key: Key, unread: tuple[int, int], why: str) -> None:
         for one in self._missed(key, unread):
-            message = one.says(key, f"are missing: {why}")
-            self.findings.add(one.code, message, batch_id=batch.batch_id, key=key, span=one.span)
+            self._add(one, batch, key, one.says(key, f"are missing: {why}"))
+
+    def _add(self, one: Missed, batch: CheckpointBatch, key: Key, message: str) -> None:
+        self.findings.add(one.code, message, batch_id=batch.batch_id, key=key, span=one.span, topic_id=one.topic_id)
 
     def _missed(self, key: Key, unread: tuple[int, int]) -> Sequence[Missed]:
         """What the source says of offsets that no entry and no commit accounts for; it is asked about them."""

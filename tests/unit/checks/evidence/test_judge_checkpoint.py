@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
+from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.period import Period
 from recon.model import (
     CheckpointBatch,
@@ -16,6 +17,7 @@ from recon.model import (
     Code,
     DeltaCommit,
     DeltaWitness,
+    Finding,
     LedgerSlice,
     SinkCommit,
     SinkLog,
@@ -23,9 +25,10 @@ from recon.model import (
     Verdict,
 )
 from recon.model.offsets import Spans
-from recon.model.proof import OffsetsWithoutRecord, Proofs
+from recon.model.proof import OffsetsWithoutRecord, OpenFinding, Proofs
 from recon.testing.evidence import (
     NOW,
+    PIPELINE,
     SINK,
     START,
     TOPIC,
@@ -213,7 +216,8 @@ def test_kafka_is_asked_before_a_micro_batch_is_called_missing() -> None:
     for probes in (empty, aborted):
         assert told(judged(*plans, kafka=broker, probes=probes), info=True) == [("EXPLAINED", 0, 40, 50)]
     one, short = probe([(40, 50)], [(41, 42)], [(41, 42)]), probe([(40, 50)], truncated="the log ends at 49")
-    for probes in (one, short, probe([(40, 49)]), {}):
+    expired = probe([(40, 50)], log_start=50)  # since the log start was asked
+    for probes in (one, short, expired, probe([(40, 49)]), {}):
         assert told(judged(*plans, kafka=broker, probes=probes)) == [("GAP", 0, 40, 50)]
     uncommitted = judged(*plans, kafka=broker, probes=aborted, isolation_level="read_uncommitted")
     assert told(uncommitted) == [("GAP", 0, 40, 50)] and same_message(uncommitted.findings[0].message)
@@ -225,11 +229,58 @@ def test_kafka_is_asked_before_a_micro_batch_is_called_missing() -> None:
 
 
 def test_what_an_audit_saw_to_hold_no_record_is_no_loss_once_kafka_deleted_it() -> None:
-    empty = OffsetsWithoutRecord(topic=TOPIC, topic_id=TOPIC_ID, partition=0, ranges=((40, 50),))
+    level = "read_committed"
+    empty = OffsetsWithoutRecord(topic=TOPIC, topic_id=TOPIC_ID, partition=0, isolation_level=level, ranges=((40, 50),))
     known = Proofs(of_sink={SINK: sink_proof(without_record=(empty,))})
     plans, later = (*PLANS, planned(4, (40, 50))), kafka(60, 70)
     assert told(judged(*plans, kafka=later, proofs=known), info=True) == [("EXPLAINED", 0, 40, 50)]
     assert told(judged(*PLANS, planned(4, (40, 55)), kafka=later, proofs=known)) == [("LOSS_RETENTION", 0, 50, 55)]
+
+
+def test_what_was_seen_for_readers_of_committed_records_is_no_answer_for_one_of_all() -> None:
+    """recon.yml had another isolation level in that audit than the query, and was corrected since."""
+    plans = (*PLANS, planned(4, (40, 50)))
+
+    def found(seen: str, isolation_level: str) -> list[Any]:
+        empty = OffsetsWithoutRecord(
+            topic=TOPIC, topic_id=TOPIC_ID, partition=0, isolation_level=seen, ranges=((40, 50),)
+        )
+        known = Proofs(of_sink={SINK: sink_proof(without_record=(empty,))})
+        return told(judged(*plans, kafka=kafka(60, 70), proofs=known, isolation_level=isolation_level), info=True)
+
+    assert found("read_committed", "read_uncommitted") == [("LOSS_RETENTION", 0, 40, 50)]
+    assert found("read_uncommitted", "read_committed") == [("EXPLAINED", 0, 40, 50)]
+
+
+def test_a_range_without_a_record_is_of_the_topic_that_was_asked() -> None:
+    """The topic was made anew; what is empty in it says nothing of the offsets of the former one."""
+    anew = [span(0, 2)._replace(topic_id="id-2"), span(7, 9)._replace(topic_id="id-2")]
+    entries = [Entry(0, (0, 3)), Entry(1, (6, 10)), Entry(2, anew[0]), Entry(4, anew[1])]
+    gap = Finding(
+        code=Code.GAP,
+        message="",
+        pipeline=PIPELINE,
+        sink=SINK,
+        topic=TOPIC,
+        topic_id=TOPIC_ID,
+        partition=0,
+        start_offset=3,
+        end_offset=6,
+    )
+    known = OpenFinding(finding=gap, check="checkpoint_commits", first_seen=NOW, last_seen=NOW)
+    plans = [planned(2, (0, 2)), planned(3, (2, 7)), planned(4, (7, 9))]
+    seen = witnesses(
+        ledger(*entries),
+        delta=delta(*(commit(i, entry) for i, entry in enumerate(entries))),
+        checkpoint=checkpoint(*plans, query_id="q-1"),
+        kafka=kafka(0, 9, topic_id="id-2"),
+        probes=probe([(2, 7)]),
+        proofs=Proofs(of_sink={SINK: sink_proof(open=(known,))}),
+    )
+    verdict = with_open_findings(CheckpointCommits().judge(seen), "checkpoint_commits", seen)
+    found = {(f.code, f.topic_id, f.span) for f in verdict.findings}
+    assert found >= {(Code.EXPLAINED, "id-2", (2, 7)), (Code.GAP, TOPIC_ID, (3, 6))}
+    assert not any(code is Code.REPAIRED for code, _, _ in found)
 
 
 def test_a_long_range_is_asked_about_in_growing_parts() -> None:

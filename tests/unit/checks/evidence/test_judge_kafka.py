@@ -264,3 +264,9 @@ def test_what_spark_finished_does_not_wait() -> None:
         checkpoint(planned(2, (100, 120)), query_id="q-2"),
     ):
         assert told(judged(kafka(0, 120), checkpoint=other), info=True) == [("INFLIGHT", 0, 100, 120)]
+
+
+def test_behind_what_the_checkpoint_has_no_more_is_not_known_to_be_finished() -> None:
+    """Whether micro-batches without an entry read these offsets, their removed plans do not say."""
+    purged = checkpoint(planned(9, (500, 510), starts_known=False), query_id="q-1")
+    assert told(judged(kafka(300, 510), checkpoint=purged)) == [("LOSS_RETENTION", 0, 100, 300)]
