@@ -627,10 +627,7 @@ class _Evaluation:
     def _without_a_record(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> bool:
         """Whether the source has no record for the stream in a micro-batch, so that there was nothing to write."""
         unread = [
-            (key, one)
-            for key, planned in plan.items()
-            for span in Spans.of([planned.span]).minus(self.writes.held(key))
-            for one in self._missed(key, span)
+            (key, one) for key, planned in plan.items() if planned.span.size for one in self._missed(key, planned.span)
         ]
         if not batch.starts_known or any(one.code is not Code.EXPLAINED for _, one in unread):
             return False
