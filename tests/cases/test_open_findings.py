@@ -16,6 +16,7 @@ from recon.project import CheckSpec
 from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, replace, told
 from tests.cases.native import CHECKS, SOURCE_COLUMNS, NativeLake
 from tests.cases.test_delta_merge import MergedLake
+from tests.support.marks import long
 
 Make = Callable[..., NativeLake]
 ABORTED = [("k", f"v{i}", 0) for i in range(20)]
@@ -50,7 +51,7 @@ def guarded(lake: NativeLake) -> Callable[[DataFrame, int], None]:
     return write
 
 
-@pytest.mark.parametrize("declared", [{}, {"filters": False}], ids=["filters not said", "no filters"])
+@pytest.mark.parametrize("declared", [{}, *long({"filters": False})], ids=["filters not said", "no filters"])
 def test_micro_batches_without_a_record_need_no_commit(make: Make, declared: dict[str, bool]) -> None:
     lake = make(
         write="foreach_batch",
@@ -178,7 +179,7 @@ def test_the_stream_passes_over_lost_records_and_merges(
     stays_lost(passes_over(lake, lambda: lake.drain(per_trigger=10, fail_on_data_loss=False), write))
 
 
-@pytest.mark.parametrize("severity", ["error", "warn"])
+@pytest.mark.parametrize("severity", ["warn", *long("error")])
 def test_the_stream_passes_over_lost_records_without_recon(make: Make, severity: str) -> None:
     """Also where the check only warns, as `recon init` had it: lag may warn, a loss may not."""
     lag = CheckSpec.model_validate({"test": "kafka_end_offsets", "config": {"severity": severity}})
