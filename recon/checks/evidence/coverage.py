@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _COVERAGE = "coverage"  # in `LedgerSlice.derived`
 ASKED = 10_000  # offsets of a range that no micro-batch read, about which Kafka is asked first
-NO_RECORD = "were read by no micro-batch, and hold no record for it"
+NO_RECORD = "hold no record for the stream"
 Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
 
 
