@@ -76,6 +76,7 @@ def test_appending_goes_on_behind_what_nobody_witnessed(native: NativeLake) -> N
     assert run.pipelines[0].answer == "not complete" and "GAP" in failing(run), told(run)
 
 
+@pytest.mark.long
 def test_merging_goes_on_too(native: NativeLake) -> None:
     native.kafka.produce(native.topic, [(f"k{i}", f"a{i}", 0) for i in range(30)])
     native.stream(per_trigger=10)
@@ -90,6 +91,7 @@ def test_merging_goes_on_too(native: NativeLake) -> None:
     assert complete(run) and warned(run) == {"UNWITNESSED"}, told(run)
 
 
+@pytest.mark.long
 def test_what_was_observed_is_in_the_same_ledger(native: NativeLake) -> None:
     native.produce(30)
     native.stream(per_trigger=10)
@@ -162,6 +164,7 @@ def test_a_column_of_recons_name_and_another_type(native: NativeLake) -> None:
     assert len(lake.rows()) == 10
 
 
+@pytest.mark.long
 def test_a_table_whose_log_was_cleaned_up(native: NativeLake) -> None:
     native.produce(24)
     native.stream(per_trigger=2)

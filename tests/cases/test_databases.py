@@ -22,6 +22,7 @@ from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, 
 from tests.support import fault_cases
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
+from tests.support.marks import long
 
 CHECKS = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "sink_commits", "source_rows")
 
@@ -175,7 +176,7 @@ class Table:
         return int(self.database.sql(f"SELECT COUNT(*) FROM {self.name}")[0][0])
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["postgres", *long("mariadb")])
 def table(request: pytest.FixtureRequest, topic: Callable[..., str]) -> Iterator[Table]:
     made = Table(request.getfixturevalue(request.param), f"whole_{topic('t').replace('-', '_')}")
     yield made
@@ -244,6 +245,7 @@ def test_two_pipelines_write_two_topics_into_one_table(
     assert refuted(run, "MUTATED", "GAP") and ranges(findings(run, "GAP")) == {(0, 3, 4)}, told(run)
 
 
+@pytest.mark.long
 def test_two_pipelines_write_the_partitions_of_one_topic_into_one_table(
     lake: DatabaseLake, table: Table, topic: Callable[..., str]
 ) -> None:
@@ -278,6 +280,7 @@ def test_a_transform_that_makes_several_rows_of_a_record(lake: DatabaseLake, tab
     assert "MUTATED" in failing(run := lake.audit()), told(run)
 
 
+@pytest.mark.long
 def test_one_row_is_removed_and_another_doubled(lake: DatabaseLake, table: Table) -> None:
     """As many rows as were written, and fewer source offsets."""
     uncounted = replace(lake, sink={**lake.sink, "count_offsets": False})
@@ -338,6 +341,7 @@ def test_the_table_is_truncated_and_its_topic_read_again(lake: DatabaseLake, tab
     assert "lacks 20 rows" in findings(run, "MUTATED")[0].message
 
 
+@pytest.mark.long
 def test_a_plain_append_whose_rows_are_doubled(lake: DatabaseLake, table: Table) -> None:
     """Spark's own append keeps no record, and its guarantee allows doubled rows: they are named all the same."""
     lake.sink = {**lake.sink, "guard": False}

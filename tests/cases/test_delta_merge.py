@@ -18,6 +18,7 @@ from tests.cases.lake import EVIDENCE, Lake, complete, failing, findings, listed
 from tests.cases.test_table_files import accepted, cleaned_up
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
+from tests.support.marks import long
 
 COUNTS = ("epoch", "batch_id", "status", "rows_read", "rows_written", "rows_filtered")
 Change = tuple[str, int, int, str]  # key, value, instant, "u" or "d"
@@ -182,6 +183,7 @@ def test_a_transform_loses_a_record_and_doubles_another(make: Callable[..., Merg
     assert refuted(run := lake.audit(), "GAP"), told(run)
 
 
+@pytest.mark.long
 def test_a_restore_is_undone_by_another(make: Callable[..., MergedLake]) -> None:
     lake = make(delete_when=None)
     for n in range(2):
@@ -193,7 +195,7 @@ def test_a_restore_is_undone_by_another(make: Callable[..., MergedLake]) -> None
     assert_complete(lake)
 
 
-@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("gone", [False, *long(True)])
 def test_the_log_is_cleaned_up_before_an_audit(make: Callable[..., MergedLake], gone: bool) -> None:
     """The versions between two audits are the query's own, or one is somebody's who deleted a key."""
     lake = make(delete_when=None)

@@ -125,6 +125,7 @@ def test_a_stream_and_what_others_do_to_its_table(make: Make) -> None:
     assert complete(run := lake.audit()), told(run)
 
 
+@pytest.mark.long
 def test_a_stranger_adds_a_record_that_the_query_reads_when_the_snapshot_is_expired(
     make: Make, written_earlier: WrittenEarlier
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_stream_that_is_merged(make: Make) -> None:
     assert failing(lake.looked_at()) == {"MUTATED"}
 
 
+@pytest.mark.long
 def test_a_transform_loses_a_record_and_doubles_another_before_a_merge(make: Make) -> None:
     lake = make(kind="iceberg_merge", sink={"keys": ["k"]})
     lake.kafka.produce(lake.topic, [(f"k{i}", "1,1,u", 0) for i in range(10)])
@@ -241,6 +243,7 @@ def rewritten(lake: IcebergLake, condition: str, again: str = "false") -> None:
     rewrite.commit()
 
 
+@pytest.mark.long
 def test_a_rewrite_loses_a_row(make: Make) -> None:
     lake = make()
     for _ in range(2):
@@ -278,6 +281,7 @@ def test_a_compaction_of_rows_that_are_marked_as_deleted_takes_none_away(make: M
     assert {message for code, message in told(run) if code in ("MUTATED", "GAP")} == before, told(run)
 
 
+@pytest.mark.long
 def test_a_merge_is_rolled_back_and_its_snapshot_expired(make: Make) -> None:
     lake = make(kind="iceberg_merge", sink={"keys": ["key"]})
     for keys in ("k", "other"):

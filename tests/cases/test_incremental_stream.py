@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.cases.lake import Lake
 
 MakeLake = Callable[..., Lake]
@@ -30,6 +32,7 @@ def outcomes(lake: Lake, **options: Any) -> dict[str, tuple[str, int | None, int
     return by_check
 
 
+@pytest.mark.long
 def test_an_audit_goes_on_from_the_last_one(make_lake: MakeLake) -> None:
     lake = make_lake(checks=(), sink={"columns": COLUMNS, "defaults": {"incremental": True}})
     lake.produce(20)

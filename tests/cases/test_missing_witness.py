@@ -10,6 +10,7 @@ import pytest
 
 from recon.project import CheckSpec, Project
 from tests.cases.lake import EVIDENCE, Lake, findings, ranges, statuses
+from tests.support.marks import long
 
 MakeLake = Callable[..., Lake]
 
@@ -76,7 +77,7 @@ def test_no_topic(lake: Lake) -> None:
     assert lake.topic in messages(run)
 
 
-@pytest.mark.parametrize("content", [b"", b'v1\n{"batch', b"v9\n{}\n{}"])
+@pytest.mark.parametrize("content", [b'v1\n{"batch', *long(b"", b"v9\n{}\n{}")])
 def test_a_torn_checkpoint_file(lake: Lake, content: bytes) -> None:
     (lake.checkpoint / "offsets" / "1").write_bytes(content)
     run = lake.audit()

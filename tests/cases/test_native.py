@@ -26,9 +26,13 @@ from recon.streams.listener import ProgressListener
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import NativeLake
 from tests.cases.test_table_files import cleaned_up
+from tests.support.marks import long
 
 Make = Callable[..., NativeLake]
-both = pytest.mark.parametrize("named", [True, False], ids=["rows with their source", "counts alone"])
+_IDS = ["rows with their source", "counts alone"]
+both = pytest.mark.parametrize("named", [True, False], ids=_IDS)
+# What says the same of both: `make test` runs the first.
+one = pytest.mark.parametrize("named", [True, *long(False)], ids=_IDS)
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ def test_a_native_stream_is_proved_from_checkpoint_and_log(make: Make, named: bo
     assert complete(lake.audit()) and len(lake.entries()) == len(entries) + 1
 
 
-@both
+@one
 def test_what_ran_before_recon_looked_is_unwitnessed(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(40)
@@ -118,7 +122,8 @@ def test_rows_deleted_by_hand_are_missing(make: Make, named: bool) -> None:
         assert (0, 10, 15) in ranges(findings(run, "GAP"))
 
 
-@both
+@pytest.mark.long
+@one
 def test_a_restore_undoes_micro_batches(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(60)
@@ -129,7 +134,7 @@ def test_a_restore_undoes_micro_batches(make: Make, named: bool) -> None:
     assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
 
 
-@both
+@one
 def test_records_that_expired_unread(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(20)
@@ -160,7 +165,8 @@ def test_a_lost_checkpoint_doubles_rows(make: Make, named: bool) -> None:
         assert ranges(findings(run, "DUPLICATE")) == {(0, 30, 40)}, told(run)
 
 
-@both
+@pytest.mark.long
+@one
 def test_a_lost_checkpoint_that_starts_late_leaves_a_gap(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(40)
@@ -173,7 +179,7 @@ def test_a_lost_checkpoint_that_starts_late_leaves_a_gap(make: Make, named: bool
     assert failing(run) == {"GAP"} and (0, 40, 55) in ranges(findings(run, "GAP")), told(run)
 
 
-@both
+@one
 def test_transaction_markers_are_explained(make: Make, named: bool) -> None:
     lake = make(named, isolation_level="read_committed")
     lake.kafka.transaction(lake.topic, [("k", f"v{i}", 0) for i in range(10)])
@@ -192,7 +198,8 @@ def test_an_undeclared_filter_could_not_be_proved(make: Make, named: bool) -> No
     assert answer(run) == "could not be proved" and unproved(run) == {"INCONCLUSIVE"}, told(run)
 
 
-@both
+@pytest.mark.long
+@one
 def test_a_filter_that_was_declared_not_to_be_is_a_gap(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(20)
@@ -213,7 +220,7 @@ def test_a_row_lost_and_another_doubled_in_one_micro_batch(make: Make) -> None:
     assert answer(run) != "complete", told(run)
 
 
-@both
+@one
 def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(10)
@@ -227,6 +234,7 @@ def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool)
     assert not failing(run) and (0, 10, 40) in ranges(findings(run, "INCONCLUSIVE")), told(run)
 
 
+@pytest.mark.long
 def test_commits_after_the_checkpoint_was_read_are_the_next_audits(make: Make) -> None:
     lake = make(True)
     lake.produce(10)
@@ -262,6 +270,7 @@ def test_two_looks_at_the_same_moment_enter_once(make: Make) -> None:
     assert complete(lake.audit())
 
 
+@pytest.mark.long
 def test_an_entry_that_names_another_commit_is_an_orphan(make: Make) -> None:
     lake = make(True)
     lake.produce(10)

@@ -92,6 +92,7 @@ def test_a_hook_behind_the_guard(kafka: Any, spark: Any, topic: Callable[..., st
     assert complete(run), told(run)
 
 
+@pytest.mark.long
 def test_a_long_range_of_aborted_records(make: Make) -> None:
     """Kafka is asked about the beginning of a range first, and about more where that has no record."""
     lake = make(write="foreach_batch", isolation_level="read_committed", sink={"source_columns": SOURCE_COLUMNS})

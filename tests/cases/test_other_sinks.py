@@ -19,6 +19,7 @@ from tests.cases.test_databases import DatabaseLake, keyed
 from tests.cases.test_routed import Streams, streams  # noqa: F401
 from tests.support import fault_cases
 from tests.support.failpoints import dies_at
+from tests.support.marks import long
 
 MakeSink = Callable[..., DatabaseLake]
 
@@ -65,7 +66,7 @@ def test_files_of_a_micro_batch_that_are_replaced(make_sink: MakeSink) -> None:
     assert complete(run) and not findings(run, "REPEATED"), told(run)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json"])
+@pytest.mark.parametrize("kind", ["parquet", *long("json")])
 def test_a_file_that_was_written_is_gone(make_sink: MakeSink, kind: str) -> None:
     """No row is read to find it; the rows that are left say which offsets are gone."""
     lake = make_sink(kind=kind, target="files")
@@ -126,7 +127,7 @@ def test_a_topic_that_is_written_without_transactions(make_sink: MakeSink, topic
     assert ranges(findings(run, "REPEATED")) == {(0, 0, 10)} and not failing(run), told(run)
 
 
-@pytest.mark.parametrize("mode", ["replace", "append"])
+@pytest.mark.parametrize("mode", ["replace", *long("append")])
 def test_a_second_hook_of_the_sink_in_one_function(make_sink: MakeSink, mode: str) -> None:
     """It is refused, whether the sink would have left out its rows, replaced the others by them, or kept both."""
     lake = make_sink(kind="parquet", mode=mode, target="files")

@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from recon.hook import foreach_batch
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import APP, COLUMNS, NativeLake
-from tests.cases.test_native import answer, both, purge
+from tests.cases.test_native import answer, both, one, purge
 from tests.support import fault_cases, pages
 from tests.support.marks import long
 
@@ -105,7 +105,7 @@ def test_a_failure_that_a_function_without_numbers_swallows(make: Make) -> None:
     assert ranges(findings(run, "GAP")) == {(0, 10, 20)}
 
 
-@pytest.mark.parametrize("from_", [20, 40, 55], ids=["reads again", "goes on", "leaves out"])
+@pytest.mark.parametrize("from_", [20, *long(40, 55)], ids=["reads again", "goes on", "leaves out"])
 def test_after_a_lost_checkpoint_of_a_function_without_numbers(make: Make, from_: int) -> None:
     lake = make(numbered=False)
     lake.produce(40)
@@ -133,7 +133,7 @@ def test_the_functions_of_observe_md(make: Make, function: str) -> None:
     assert complete(lake.audit()) and [e.batch_id for e in lake.entries()] == [0, 1, 2]
 
 
-@both
+@one
 def test_a_function_that_is_tried_again_wrote_once(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(30)
@@ -151,7 +151,7 @@ def test_a_function_that_is_tried_again_wrote_once(make: Make, named: bool) -> N
 
 
 @both
-@pytest.mark.parametrize("declared", [{"filters": False}, {}], ids=["filters nothing", "undeclared"])
+@pytest.mark.parametrize("declared", [{"filters": False}, *long({})], ids=["filters nothing", "undeclared"])
 def test_a_failure_that_the_function_swallows_is_never_complete(
     make: Make, named: bool, declared: dict[str, bool]
 ) -> None:
@@ -179,6 +179,7 @@ def test_a_failure_that_the_function_swallows_is_never_complete(
     assert answer(again) == answer(run), "it stays so"
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_the_function_filters_whole_is_no_loss(make: Make) -> None:
     lake = make(declared={"filters": True})
     lake.produce(30)
@@ -193,7 +194,7 @@ def test_a_micro_batch_that_the_function_filters_whole_is_no_loss(make: Make) ->
     assert answer(run) != "not complete" and not failing(run), told(run)
 
 
-@both
+@one
 def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(60)
@@ -207,7 +208,7 @@ def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
     assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
 
 
-@both
+@one
 @pytest.mark.parametrize("from_", [30, *long(40, 55)], ids=["too early", "goes on", "too late"])
 def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make, named: bool, from_: int) -> None:
     """Its numbers begin with 0 again, and Delta has them already."""
@@ -230,7 +231,7 @@ def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make,
     assert answer(later) == "not complete", told(later)
 
 
-@both
+@one
 def test_another_query_that_uses_the_same_application_id(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(20)
@@ -246,7 +247,7 @@ def test_another_query_that_uses_the_same_application_id(make: Make, named: bool
     assert any(f"txn version 1 of app id {APP}" in f.message for f in findings(run, "INCONCLUSIVE")), told(run)
 
 
-@both
+@one
 def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(10)
@@ -260,6 +261,7 @@ def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool)
     assert not failing(run) and (0, 10, 40) in ranges(findings(run, "INCONCLUSIVE")), told(run)
 
 
+@pytest.mark.long
 def test_a_stranger_that_appends_is_not_the_function(make: Make) -> None:
     lake = make()
     lake.produce(20)
@@ -272,7 +274,7 @@ def test_a_stranger_that_appends_is_not_the_function(make: Make) -> None:
 
 
 @pytest.mark.parametrize("looked", [True, False], ids=["an audit looked", "nobody looked"])
-@pytest.mark.parametrize("kept", [{"txn_app_id": APP}, {}], ids=["same id", "recon's own id"])
+@pytest.mark.parametrize("kept", [{"txn_app_id": APP}, *long({})], ids=["same id", "recon's own id"])
 def test_recon_takes_over(make: Make, kept: dict[str, str], looked: bool) -> None:
     """The function wrote micro-batch 1, and the driver died before Spark finished it: the hook is given it again."""
     lake = make()

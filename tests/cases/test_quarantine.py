@@ -33,6 +33,7 @@ from recon.storage import Storage
 from tests.cases.lake import Lake, complete, failing, findings, ranges, refuted, statuses, told
 from tests.cases.test_hook import message_of
 from tests.support.failpoints import dies_at
+from tests.support.marks import long
 from tests.support.messages import raises
 
 MakeLake = Callable[..., Lake]
@@ -163,7 +164,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
 
 
 # Between the sink's commit and the quarantine, or between the quarantine and the ledger.
-@pytest.mark.parametrize("at", [AFTER_WRITE, BEFORE_LEDGER])
+@pytest.mark.parametrize("at", [AFTER_WRITE, *long(BEFORE_LEDGER)])
 def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLake, at: str) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"))

@@ -27,6 +27,7 @@ from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.test_databases import DatabaseLake, Table, keyed, lake, table  # noqa: F401 - fixtures
 from tests.cases.test_repair import parse
 from tests.support.kafka import LocalKafka
+from tests.support.marks import long
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.database]
 
@@ -68,7 +69,7 @@ def accept_all(lake: DatabaseLake) -> None:
 # -- a row is removed, and a stranger adds one -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stranger", ["NULL, NULL, NULL", "'other', 0, 3", "'{topic}', 0, 99999"])
+@pytest.mark.parametrize("stranger", ["NULL, NULL, NULL", *long("'other', 0, 3", "'{topic}', 0, 99999")])
 def test_a_row_is_removed_and_a_stranger_adds_one(
     lake: DatabaseLake,
     table: Table,
@@ -118,6 +119,7 @@ def test_a_filtered_stream_one_row_is_removed_and_another_doubled(
     assert not complete(lake.audit(full=True))
 
 
+@pytest.mark.long
 def test_the_same_behind_a_repair(lake: DatabaseLake, table: Table, written_earlier: Earlier) -> None:
     old_and_new(lake, written_earlier, table)
     table.double(7)
@@ -135,7 +137,7 @@ def test_the_same_behind_a_repair(lake: DatabaseLake, table: Table, written_earl
 # -- the record in the database is edited together with the rows -------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["removed", "edited"])
+@pytest.mark.parametrize("how", ["removed", *long("edited")])
 def test_rows_and_their_record_go_together(
     lake: DatabaseLake,
     table: Table,
@@ -163,7 +165,7 @@ def files(kafka: LocalKafka, spark: SparkSession, topic: Callable[..., str], tmp
     return DatabaseLake(tmp_path, kafka, spark, topic("t"), sink={"kind": "parquet", "target": "files"})
 
 
-@pytest.mark.parametrize("with_files", [True, False])
+@pytest.mark.parametrize("with_files", [True, *long(False)])
 def test_an_old_manifest_is_gone(files: DatabaseLake, written_earlier: Earlier, with_files: bool) -> None:
     """As a bucket's lifecycle rule leaves it: manifests and data files of old micro-batches expire alike."""
     old_and_new(files, written_earlier)
@@ -204,6 +206,7 @@ def test_a_manifest_names_a_file_less(files: DatabaseLake) -> None:
 # -- what was accepted, and another fault ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_accepted_row_comes_back_and_another_goes(lake: DatabaseLake, table: Table) -> None:
     for _ in range(2):
         ran(lake)
@@ -222,6 +225,7 @@ def test_an_accepted_row_comes_back_and_another_goes(lake: DatabaseLake, table: 
     assert failing(run), ("offset 15 is lost, 3 was accepted", run.pipelines[0].says, told(run))
 
 
+@pytest.mark.long
 def test_an_accepted_double_is_removed_and_another_row_doubled(lake: DatabaseLake, table: Table) -> None:
     for _ in range(2):
         ran(lake)
@@ -236,7 +240,7 @@ def test_an_accepted_double_is_removed_and_another_row_doubled(lake: DatabaseLak
     assert "MUTATED" in failing(run) and (0, 12, 13) in ranges(findings(run, "DUPLICATE")), told(run)
 
 
-@pytest.mark.parametrize("no_spark", [False, True])
+@pytest.mark.parametrize("no_spark", [False, *long(True)])
 def test_what_was_accepted_is_no_other_change(
     lake: DatabaseLake, table: Table, written_earlier: Earlier, no_spark: bool
 ) -> None:
@@ -263,6 +267,7 @@ def test_what_was_accepted_is_no_other_change(
 # -- as many rows, and others ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_row_is_removed_and_a_stranger_adds_one_of_our_micro_batch(lake: DatabaseLake, table: Table) -> None:
     for _ in range(2):
         ran(lake)
@@ -309,7 +314,7 @@ def test_rows_of_one_offset_are_lawful_and_one_takes_the_place_of_another(lake: 
 # -- clocks and repairs ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["files", "lake"])
+@pytest.mark.parametrize("kind", ["lake", *long("files")])
 def test_the_drivers_clock_was_behind_and_is_set_right(
     request: pytest.FixtureRequest, postgres: Any, topic: Callable[..., str], written_earlier: Earlier, kind: str
 ) -> None:
@@ -331,6 +336,7 @@ def test_the_drivers_clock_was_behind_and_is_set_right(
     assert not findings(run, "LEDGER_MISSING"), told(run)  # "micro-batch 0 ... has no ledger entry"
 
 
+@pytest.mark.long
 def test_a_repaired_row_is_not_doubled(
     lake: DatabaseLake,
     table: Table,
@@ -364,6 +370,7 @@ def test_the_table_is_dropped(lake: DatabaseLake, table: Table) -> None:
         assert not complete(run), ("all 20 rows are lost", told(run))
 
 
+@pytest.mark.long
 def test_the_upserted_table_is_dropped(lake: DatabaseLake, table: Table) -> None:
     lake.sink = {**lake.sink, "kind": "jdbc_upsert", "keys": ["k"]}
     ran(lake)
@@ -384,6 +391,7 @@ def test_what_is_not_there_is_named(lake: DatabaseLake, table: Table) -> None:
     assert table.count() == 10 and f"{table.name} is not there" not in orphan.message, orphan.message
 
 
+@pytest.mark.long
 def test_what_is_not_there_is_named_of_files(files: DatabaseLake) -> None:
     ran(files)
     target = files.path / "files"

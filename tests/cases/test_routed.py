@@ -25,6 +25,7 @@ from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, FILES_WRITTEN
 from tests.cases.lake import failing, findings, statuses
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
+from tests.support.marks import long
 from tests.support.messages import same_message
 
 NAMES = ("eu", "eu2")
@@ -400,7 +401,7 @@ def test_a_route_is_removed_that_lacks_a_micro_batch(streams: Streams) -> None:
     assert ("GAP", "us", 6, 9) in {(str(f.code), f.sink, f.start_offset, f.end_offset) for f in findings(run)}
 
 
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("stops", [False, *long(True)])
 def test_a_route_that_was_removed_keeps_its_history(streams: Streams, stops: bool) -> None:
     """Also one that had not written the micro-batch in which the query stopped: the new route gets its rows."""
     streams.produce(*["eu", "us"] * 3)

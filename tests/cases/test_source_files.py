@@ -21,13 +21,16 @@ from tests.cases.lake import statuses
 from tests.cases.landing import Landing
 from tests.cases.test_source_table import answer, codes
 from tests.support.failpoints import dies_at
+from tests.support.marks import long
 from tests.support.processes import recon
 
 pytestmark = pytest.mark.spark
 DAY = timedelta(days=1)
 
+written_by_both = pytest.mark.parametrize("landing", ["recon", "native"], indirect=True)
 
-@pytest.fixture(params=("recon", "native"))
+
+@pytest.fixture(params=("recon", *long("native")))
 def landing(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Landing:
     return Landing(tmp_path, spark, write=request.param, rows={"filters": False})
 
@@ -37,6 +40,7 @@ def hooked(spark: Any, tmp_path: Path) -> Landing:
     return Landing(tmp_path, spark, rows={"filters": False})
 
 
+@written_by_both
 def test_every_file_once(landing: Landing) -> None:
     """Twelve log entries, so that the log is compacted."""
     landing.put("a b%20c.json", 3)
@@ -59,10 +63,8 @@ def test_every_file_once(landing: Landing) -> None:
     ("format", "options", "name"),
     [
         ("parquet", {}, "part-0.parquet"),
-        ("orc", {}, "part-0.orc"),
-        ("text", {}, "lines.txt"),
         ("csv", {"header": "true"}, "rows.csv"),
-        ("json", {}, "rows.json.gz"),
+        *long(("orc", {}, "part-0.orc"), ("text", {}, "lines.txt"), ("json", {}, "rows.json.gz")),
     ],
 )
 def test_rows_of_each_format_are_counted(
@@ -166,6 +168,7 @@ def drops(frame: DataFrame) -> DataFrame:
     return frame.where(F.col("id") > 0)
 
 
+@written_by_both
 def test_rows_that_do_not_arrive(landing: Landing) -> None:
     landing.put("a.json", 5)
     if landing.write == "native":
@@ -195,6 +198,7 @@ def test_a_file_that_vanished_before_it_was_read(hooked: Landing) -> None:
     assert "a.json of log entry 0: the file is gone" in run.pipelines[0].because
 
 
+@pytest.mark.long
 def test_files_that_are_archived(hooked: Landing, tmp_path: Path) -> None:
     """cleanSource moves what was read; its rows are counted where it is now."""
     archive = tmp_path / "archive"
@@ -209,6 +213,7 @@ def test_files_that_are_archived(hooked: Landing, tmp_path: Path) -> None:
     assert evidence["gone"] == len(list(archive.rglob("*.json")))
 
 
+@written_by_both
 def test_a_fresh_checkpoint_reads_every_file_again(landing: Landing) -> None:
     landing.put("a.json", 3, age=DAY)
     landing.run()
@@ -226,6 +231,7 @@ def test_a_fresh_checkpoint_reads_every_file_again(landing: Landing) -> None:
     assert answer(run) != "complete"
 
 
+@pytest.mark.long
 def test_the_log_is_an_older_copy_or_lacks_entries(hooked: Landing) -> None:
     for n in range(3):
         hooked.put(f"{n}.json", 2)
@@ -274,6 +280,7 @@ def test_an_older_checkpoint_that_goes_on_with_other_files(landing: Landing) -> 
     assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 def test_an_older_checkpoint_after_a_crash_before_the_entry(hooked: Landing) -> None:
     """The entry is restored from the stamp of the commit, which has the checksum, too."""
     hooked.put("a.json", 2, age=2 * DAY)
@@ -329,6 +336,7 @@ def test_a_parent_of_the_folder_that_the_query_reads(hooked: Landing) -> None:
     assert "the query read landing/a.json in" in run.pipelines[0].because
 
 
+@pytest.mark.long
 def test_a_folder_that_is_reached_by_links(hooked: Landing) -> None:
     real, other = hooked.path / "real", hooked.path / "other"
     real.mkdir()

@@ -19,12 +19,15 @@ from recon.model import Code, RunResult
 from recon.model.delta_offsets import BEGINNING, offset_of
 from tests.cases.lake import statuses
 from tests.cases.layers import Layers
+from tests.support.marks import long
 
 pytestmark = pytest.mark.spark
 DELTA = version("delta-spark")
 
+written_by_both = pytest.mark.parametrize("layers", ["recon", "native"], indirect=True)
 
-@pytest.fixture(params=("recon", "native"))
+
+@pytest.fixture(params=("recon", *long("native")))
 def layers(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Layers:
     return Layers(tmp_path, spark, write=request.param, rows={"filters": False})
 
@@ -37,6 +40,7 @@ def answer(run: RunResult) -> str:
     return run.pipelines[0].answer
 
 
+@written_by_both
 def test_the_table_as_it_is_and_then_each_commit(layers: Layers) -> None:
     layers.add(3, 4)
     layers.run()
@@ -73,6 +77,7 @@ def test_files_of_a_version_in_several_micro_batches(layers: Layers) -> None:
     assert all(end == start for (_, end), (start, _) in pairwise(ranges))
 
 
+@pytest.mark.long
 def test_a_version_to_start_with(layers: Layers) -> None:
     layers = layers.with_(options={"startingVersion": "1"})
     layers.add(3, 4, 5)
@@ -105,6 +110,7 @@ def drops(frame: DataFrame) -> DataFrame:
     return frame.where(F.col("id") > 0)
 
 
+@written_by_both
 def test_rows_that_do_not_arrive(layers: Layers) -> None:
     layers.add(5)
     if layers.write == "native":
@@ -119,6 +125,7 @@ def test_rows_that_do_not_arrive(layers: Layers) -> None:
     assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 def test_rows_that_are_doubled(layers: Layers) -> None:
     def doubles(frame: DataFrame) -> DataFrame:
         again = F.explode(F.sequence(F.lit(1), F.when(F.col("id") == 0, 2).otherwise(1)))
@@ -230,6 +237,7 @@ def test_a_table_that_was_made_anew(layers: Layers) -> None:
     assert answer(run) == "not complete"
 
 
+@written_by_both
 def test_a_lost_checkpoint(layers: Layers) -> None:
     """A new query reads the table from its beginning: the hook stops it, and Spark's own sink doubles every row."""
     layers.add(3, 4)

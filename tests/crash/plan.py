@@ -35,7 +35,7 @@ class Plan:
     doubled: tuple[str, ...] = ()
     meets: int | None = None
     per_trigger: int = 30
-    within: float = 240.0
+    within: float = 900.0
     settle: float = 0.5
     checkpoints: str = "checkpoints"
     classpath: str = ""

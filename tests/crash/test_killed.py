@@ -28,7 +28,7 @@ SEED = int(os.environ.get("RECON_CRASH_SEED", "5"))
 SINKS = tuple(os.environ.get("RECON_CRASH_SINKS", ",".join(ADAPTERS)).split(","))
 
 # A start is 10 to 20 s, and there are some thirty of them.
-pytestmark = pytest.mark.timeout(60 * (20 + ROUNDS * 6 + RANDOM))
+pytestmark = pytest.mark.timeout(60 * (60 + ROUNDS * 6 + RANDOM))
 
 
 @dataclass

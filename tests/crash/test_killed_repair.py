@@ -1,8 +1,12 @@
-"""A repair is killed (SIGKILL) at each of its points, killed once more, and run again: nothing is lost or doubled."""
+"""A repair is killed (SIGKILL) at each of its points, killed once more, and run again: nothing is lost or doubled.
+
+`make soak` (`RECON_CRASH_ROUNDS` above 2) adds the points that another kind of sink has as well.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +29,9 @@ from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, Worl
 from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 from tests.support.kafka import LocalKafka
 
+# Four starts, of minutes each on a busy machine, before the first test.
+pytestmark = pytest.mark.timeout(3600)
+
 # Where a repair that died at a point is killed once more; one that died behind its last write has no points left.
 AGAIN = {
     "before_write": "after_write",
@@ -40,11 +47,12 @@ COMMITTED = ("committed", "manifest_written", "marked", "after_write", "before_l
 
 @dataclass(frozen=True)
 class Killed:
-    """A sink whose repair is killed at a point, and perhaps killed again at another one."""
+    """A sink whose repair is killed at a point, and perhaps killed again; `more`: by `make soak` alone."""
 
     adapter: Adapter
     point: str
     again: str | None = None
+    more: bool = False
 
     @property
     def doubled(self) -> bool:
@@ -99,30 +107,33 @@ def _routed(name: str) -> Adapter:
 
 FILES = ("parquet_written", "json_committed", "parquet_entered")
 TOPICS = ("topic_produced", "topic_marked")
-KILLED = (
+_ALL = (
     *(
         Killed(replace(DELTA, name=point, config=_config, read=delta_rows(point)), point, AGAIN.get(point))
         for point in REPAIR_POINTS
     ),
     Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written"),
-    Killed(_files("json_committed", "json"), "manifest_written"),
-    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write"),
+    Killed(_files("json_committed", "json"), "manifest_written", more=True),
+    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write", more=True),
     Killed(kafka("topic_produced"), "produced", "before_ledger"),
-    Killed(kafka("topic_marked"), "marked"),
+    Killed(kafka("topic_marked"), "marked", more=True),
     Killed(_routed("routed_writing"), "before_write", "after_write"),
-    Killed(_routed("routed_written"), "before_ledger", "removal_after_write"),
+    Killed(_routed("routed_written"), "before_ledger", "removal_after_write", more=True),
     Killed(_merges("merge_reduced"), "reduced", "after_write"),
-    Killed(_merges("merge_written"), "before_ledger"),
+    Killed(_merges("merge_written"), "before_ledger", more=True),
     Killed(_appends("postgres_open", "postgres", POSTGRES_JDBC), "transaction_open", "removal_after_write"),
-    Killed(_appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open"),
+    Killed(
+        _appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open", more=True
+    ),
     Killed(_appends("mariadb_removing", "mariadb", MARIADB_JDBC), "removal_before_commit", "removal_before_ledger"),
     Killed(
         jdbc("postgres_upserting", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC),
         "before_commit",
         "after_ledger",
     ),
-    Killed(jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write"),
+    Killed(jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", more=True),
 )
+KILLED = [killed for killed in _ALL if not killed.more or int(os.environ.get("RECON_CRASH_ROUNDS", "2")) > 2]
 NAMES = [killed.adapter.name for killed in KILLED]
 DOUBLED = [killed.adapter.name for killed in KILLED if killed.doubled]
 

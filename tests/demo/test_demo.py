@@ -28,7 +28,7 @@ def recon(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command, as it is typed in the demo's folder."""
     env = {k: v for k, v in os.environ.items() if k != "KAFKA_BOOTSTRAP"}
     return subprocess.run(
-        [*RECON, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=env
+        [*RECON, *arguments], cwd=folder, capture_output=True, text=True, timeout=900, check=False, env=env
     )
 
 
@@ -58,7 +58,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     env = {**os.environ, "KAFKA_BOOTSTRAP": "127.0.0.1:1"}
     ran = subprocess.run(
         [*RECON, "demo", "--dir", str(folder), "--keep-broker"],
-        capture_output=True, text=True, timeout=600, check=False, env=env,
+        capture_output=True, text=True, timeout=900, check=False, env=env,
     )  # fmt: skip
     try:
         yield Demo(folder, ran.stdout, ran.stderr, ran.returncode)

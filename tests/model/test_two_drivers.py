@@ -79,6 +79,7 @@ def test_a_repair_beside_queries_loses_and_doubles_nothing(
     assert explored.states > 500
 
 
+@pytest.mark.long  # minutes: two kinds of sinks, all orders
 @pytest.mark.parametrize("sink", [Delta(), Files()])
 def test_a_repair_of_a_hole_beside_queries_loses_and_doubles_nothing(sink: SinkModel) -> None:
     explored = explore(Setting(sink, "two", offsets=3, starts=2, repairs=1, holes=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from recon.project import CheckConfig, CheckSpec
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, run
 
-pytest.importorskip("great_expectations")
+# Importing it takes seconds, and every process collects this file.
+pytestmark = pytest.mark.skipif(find_spec("great_expectations") is None, reason="great_expectations is not installed")
 
 NOT_NULL, BETWEEN, ROWS = (
     "expect_column_values_to_not_be_null",
