@@ -30,6 +30,8 @@ BENCHES: Mapping[str, str] = {
     "row_readback": "bench.row_readback:run",
     "compare_equal": "bench.compare:equal",
     "compare_different": "bench.compare:different",
+    "compare_wide": "bench.compare:wide",
+    "small_tables": "bench.small_tables:run",
     "check_suite": "bench.check_suite:run",
     "check_suite_incremental": "bench.check_incremental:run",
     "hook_checks": "bench.hook_checks:run",

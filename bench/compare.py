@@ -1,7 +1,7 @@
-"""Comparing two Delta tables of 10 million rows by key, against a hand-written full outer join.
+"""Comparing two Delta tables by key, against a hand-written full outer join: 10 million rows, or 200 columns.
 
 Floor: one full outer join on the key, in the same session, that counts the rows missing on either side and those of
-which any of the other seven columns differs; it tells neither which rows these are nor which columns. Ours:
+which any other column differs; it tells neither which rows these are nor which columns. Ours:
 `recon.compare` with its examples. The tables are kept in bench/.work.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 ROWS = 10_000_000
 CHANGED = 1_000
 MISSING = 100
+WIDE_ROWS = 10_000
 RUNS = 3
 
 _WORK = Path(__file__).with_name(".work") / f"compare-{ROWS}"
@@ -33,22 +34,27 @@ def different() -> dict[str, Any]:
     return _run("compare_different", "other", (CHANGED, MISSING))
 
 
-def _run(name: str, right: str, wanted: tuple[int, int]) -> dict[str, Any]:
+def wide() -> dict[str, Any]:
+    """10,000 rows of 200 columns, of which one value differs."""
+    return _run("compare_wide", "wide_other", (1, 0), left="wide")
+
+
+def _run(name: str, right: str, wanted: tuple[int, int], left: str = "left") -> dict[str, Any]:
     from recon.local.spark import spark_session
 
     spark = spark_session(name, conf={"spark.driver.memory": "6g"})
     try:
-        _write(spark)
+        (_write_wide if left == "wide" else _write)(spark)
 
         def ours(part: str) -> tuple[int, int]:
             from recon.comparison import compare
 
-            comparison = compare(_table(spark, "left"), _table(spark, right), key=["id"], where=part)
+            comparison = compare(_table(spark, left), _table(spark, right), key=["id"], where=part)
             assert comparison.extra == 0
             return comparison.changed, comparison.missing
 
         def floor(part: str) -> tuple[int, int]:
-            return _join(_table(spark, "left").where(part), _table(spark, right).where(part))
+            return _join(_table(spark, left).where(part), _table(spark, right).where(part))
 
         took = _alternate(ours, floor, wanted)
     finally:
@@ -84,13 +90,22 @@ def _write(spark: Any) -> None:
         "customer",
     )
     other = changed.where(f"id % {ROWS // MISSING} != 11")
-    for name, table in (
-        ("left", rows),
-        ("same", rows.repartition(6, "reference")),
-        ("other", other.repartition(6, "reference")),
-    ):
-        if not (_WORK / name / "_delta_log").exists():
-            table.write.format("delta").save(str(_WORK / name))
+    _keep("left", rows)
+    _keep("same", rows.repartition(6, "reference"))
+    _keep("other", other.repartition(6, "reference"))
+
+
+def _write_wide(spark: Any) -> None:
+    """Two tables of 199 columns of numbers and text beside the key."""
+    columns = [f"xxhash64(id, {n}) AS n{n}" if n % 2 else f"hex(xxhash64(id, {n})) AS s{n}" for n in range(199)]
+    rows = spark.range(0, WIDE_ROWS, 1, 2).selectExpr("id", *columns)
+    _keep("wide", rows)
+    _keep("wide_other", rows.withColumn("n99", rows.n99 + (rows.id == WIDE_ROWS // 2).cast("long")))
+
+
+def _keep(name: str, table: Any) -> None:
+    if not (_WORK / name / "_delta_log").exists():
+        table.write.format("delta").save(str(_WORK / name))
 
 
 def _join(left: Any, right: Any) -> tuple[int, int]:
