@@ -141,6 +141,7 @@ def test_a_micro_batch_that_somebody_else_may_have_written_stops_the_query(nativ
     assert complete(run) and warned(run) == {"UNWITNESSED"}, told(run)
 
 
+@pytest.mark.long
 def test_only_recons_columns_are_added(native: NativeLake) -> None:
     native.produce(10)
     native.stream()

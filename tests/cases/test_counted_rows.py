@@ -47,6 +47,7 @@ def test_a_filter_is_between_what_was_read_and_what_was_returned(make_lake: Make
     assert entry.returned == entry.given == (10, of_offsets(lake.topic, 0, range(0, 20, 2)))
 
 
+@pytest.mark.long
 def test_quarantined_rows_are_returned_and_not_given(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, *((None if n == 3 else "k", str(n)) for n in range(10)))
@@ -112,6 +113,7 @@ def declared(lake: Lake, **rows: bool) -> Project:
     return lake.project.model_copy(update={"pipelines": (pipeline.model_copy(update={"rows": Rows(**rows)}),)})
 
 
+@pytest.mark.long
 def test_rows_that_a_transform_makes_of_one_record_are_doubled_unless_declared(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(10)
@@ -143,6 +145,7 @@ def test_a_sink_that_loses_one_of_the_rows_that_a_transform_made_of_a_record(mak
     assert failing(run) == {"GAP"} and run.pipelines[0].answer == "not complete"
 
 
+@pytest.mark.long
 def test_a_transform_that_drops_records_and_makes_rows_of_others(make_lake: MakeLake) -> None:
     """Counts alone say nothing of a record; the sink holds what it was given, of the records that were read."""
     lake = make_lake()

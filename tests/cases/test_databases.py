@@ -310,6 +310,7 @@ def test_one_row_is_removed_and_another_doubled(lake: DatabaseLake, table: Table
     assert len(findings(run, "MUTATED")) == 1 and "DUPLICATE" not in failing(run), told(run)
 
 
+@pytest.mark.long
 def test_a_row_is_doubled_long_after_it_was_judged(
     lake: DatabaseLake, table: Table, audits_later: Callable[[timedelta], None]
 ) -> None:

@@ -151,6 +151,7 @@ def test_a_life_of_a_merged_table(make: Callable[..., MergedLake], spark: SparkS
     assert statuses(run)["source_rows"] == "error"
 
 
+@pytest.mark.long
 def test_history_right_after_a_replay(make: Callable[..., MergedLake]) -> None:
     lake = make(scd2={"effective": "at"})
     lake.send([("a", 1, 10, "u"), ("a", 2, 20, "u"), ("b", 1, 10, "u")])

@@ -177,6 +177,7 @@ def test_54_a_gap_stays_until_somebody_accepts_it(
         assert re.search(accepted.replace("[20, 40)", r"\[20, 40\)"), where), where[-2000:]
 
 
+@pytest.mark.long
 def test_a_third_row_of_a_record_whose_second_one_was_accepted(
     make_lake: MakeLake,
     recon: Recon,  # noqa: F811

@@ -156,6 +156,7 @@ def test_a_stranger_adds_a_record_that_the_query_reads_when_the_snapshot_is_expi
     assert ranges(findings(run, "DUPLICATE")) == {(0, 12, 13)}, told(run)
 
 
+@pytest.mark.long
 def test_the_table_is_dropped_and_made_anew(make: Make, written_earlier: WrittenEarlier) -> None:
     """Version 3 of the new table has ten rows; that of the former one had three, and none of them was doubled.
 

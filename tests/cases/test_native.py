@@ -81,6 +81,7 @@ def test_a_native_stream_is_proved_from_checkpoint_and_log(make: Make, named: bo
     assert complete(lake.audit()) and len(lake.entries()) == len(entries) + 1
 
 
+@pytest.mark.long
 @one
 def test_what_ran_before_recon_looked_is_unwitnessed(make: Make, named: bool) -> None:
     lake = make(named)
@@ -134,6 +135,7 @@ def test_a_restore_undoes_micro_batches(make: Make, named: bool) -> None:
     assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
 
 
+@pytest.mark.long
 @one
 def test_records_that_expired_unread(make: Make, named: bool) -> None:
     lake = make(named)
@@ -220,6 +222,7 @@ def test_a_row_lost_and_another_doubled_in_one_micro_batch(make: Make) -> None:
     assert answer(run) != "complete", told(run)
 
 
+@pytest.mark.long
 @one
 def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
     lake = make(named)
@@ -330,6 +333,7 @@ def committed_earlier(lake: NativeLake, by: timedelta) -> None:
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_a_stranger_adds_a_record_that_the_query_reads_when_the_log_is_cleaned_up(make: Make) -> None:
     """The audit that saw the commit found the record once; the next one has nothing but what that one remembers.
 

@@ -168,6 +168,7 @@ def test_the_stream_passes_over_lost_records_and_appends(
     stays_lost(passes_over(lake, lambda: lake.run(per_trigger=10, fail_on_data_loss=False), lake.produce))
 
 
+@pytest.mark.long
 def test_the_stream_passes_over_lost_records_and_merges(
     kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -192,6 +193,7 @@ def test_the_stream_passes_over_lost_records_without_recon(make: Make, severity:
     assert (answer(run), run.exit_code, run.pipelines[0].unanswered) == ("not complete", 1, 1), told(run)
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_was_reading_them_had_them_all(
     kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_function_without_numbers_that_is_tried_again_doubles(make: Make) -> N
     assert answer(lake.audit()) == "not complete", "micro-batch 2 went with it"
 
 
+@pytest.mark.long
 def test_a_failure_that_a_function_without_numbers_swallows(make: Make) -> None:
     lake = make(numbered=False)
     lake.produce(30)
@@ -194,6 +195,7 @@ def test_a_micro_batch_that_the_function_filters_whole_is_no_loss(make: Make) ->
     assert answer(run) != "not complete" and not failing(run), told(run)
 
 
+@pytest.mark.long
 @one
 def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
     lake = make(named)
@@ -231,6 +233,7 @@ def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make,
     assert answer(later) == "not complete", told(later)
 
 
+@pytest.mark.long
 @one
 def test_another_query_that_uses_the_same_application_id(make: Make, named: bool) -> None:
     lake = make(named)
@@ -247,6 +250,7 @@ def test_another_query_that_uses_the_same_application_id(make: Make, named: bool
     assert any(f"txn version 1 of app id {APP}" in f.message for f in findings(run, "INCONCLUSIVE")), told(run)
 
 
+@pytest.mark.long
 @one
 def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
     lake = make(named)
@@ -309,6 +313,7 @@ def test_recon_takes_over(make: Make, kept: dict[str, str], looked: bool) -> Non
         assert lake.values() == [(0, offset) for offset in range(20)], "nothing was written twice"
 
 
+@pytest.mark.long
 def test_recon_takes_over_from_a_function_without_numbers(make: Make) -> None:
     """The function wrote micro-batch 1, and the driver died before Spark finished it: no look can enter it."""
     lake = make(numbered=False)

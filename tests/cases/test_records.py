@@ -88,6 +88,7 @@ def test_a_row_is_removed_and_a_stranger_adds_one(
         assert not complete(run), ("offset 3 is lost", told(run))
 
 
+@pytest.mark.long
 def test_a_row_of_an_old_micro_batch_is_removed_and_a_stranger_adds_five(
     lake: DatabaseLake,
     table: Table,
@@ -179,6 +180,7 @@ def test_an_old_manifest_is_gone(files: DatabaseLake, written_earlier: Earlier, 
     assert not complete(run), ("10 of 30 rows are gone; --full says LEDGER_ORPHAN", told(run))
 
 
+@pytest.mark.long
 def test_an_old_manifest_says_fewer_rows(files: DatabaseLake, written_earlier: Earlier) -> None:
     old_and_new(files, written_earlier)
     manifest = files.path / "files" / "_recon_manifests/0/0/0.json"
@@ -240,6 +242,7 @@ def test_an_accepted_double_is_removed_and_another_row_doubled(lake: DatabaseLak
     assert "MUTATED" in failing(run) and (0, 12, 13) in ranges(findings(run, "DUPLICATE")), told(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("no_spark", [False, *long(True)])
 def test_what_was_accepted_is_no_other_change(
     lake: DatabaseLake, table: Table, written_earlier: Earlier, no_spark: bool
@@ -280,6 +283,7 @@ def test_a_row_is_removed_and_a_stranger_adds_one_of_our_micro_batch(lake: Datab
     assert "MUTATED" in failing(run) and (0, 3, 4) in ranges(findings(run, "GAP")), told(run)
 
 
+@pytest.mark.long
 def test_rows_without_a_source_are_written_and_none_is_gone(lake: DatabaseLake, table: Table) -> None:
     lake.explodes = True
 
@@ -298,6 +302,7 @@ def test_rows_without_a_source_are_written_and_none_is_gone(lake: DatabaseLake, 
     assert "MUTATED" not in failing(run := lake.audit()), told(run)
 
 
+@pytest.mark.long
 def test_rows_of_one_offset_are_lawful_and_one_takes_the_place_of_another(lake: DatabaseLake, table: Table) -> None:
     lake.explodes = True
     for _ in range(2):

@@ -223,6 +223,7 @@ def test_a_value_without_a_route_stops_before_anything_is_written(streams: Strea
     ) and "nothing was written" in message_of(caught)
 
 
+@pytest.mark.long
 def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_judged(streams: Streams) -> None:
     streams.produce(*["eu", "us"] * 5)
     # Killed between the first route's commit and its ledger entry.

@@ -73,6 +73,7 @@ def test_an_acceptance_is_of_one_micro_batch(make_lake: MakeLake) -> None:
     assert [(f.epoch, f.batch_id) for f in accepted] == [(0, 0)]
 
 
+@pytest.mark.long
 def test_doubled_rows_that_were_accepted_are_counted_by_rows(make_lake: MakeLake) -> None:
     """An offset has three rows, so that one finding is of the whole micro-batch, and one of the offset."""
     lake = make_lake()

@@ -79,6 +79,7 @@ def test_rows_of_each_format_are_counted(
     assert [entry.rows_read for entry in landing.entries()] == [7]
 
 
+@pytest.mark.long
 def test_lines_that_are_no_rows(hooked: Landing) -> None:
     r"""Spark leaves blank lines of JSON and CSV out, ends lines at \r, too, and makes several rows of an array."""
     hooked.folder.mkdir()
@@ -114,6 +115,7 @@ def test_what_waits_is_lag_and_its_age_is_judged(landing: Landing) -> None:
     assert (evidence["waiting"], evidence["subfolders"]) == (2, 1)
 
 
+@pytest.mark.long
 def test_a_file_that_is_too_old_is_passed_over(landing: Landing) -> None:
     """Spark reads no file that is older than the newest by more than maxFileAge, and says nothing."""
     landing.put("a.json", 3)
@@ -151,6 +153,7 @@ def test_a_file_that_is_written_again(landing: Landing) -> None:
     assert "a.json was written again at" in run.pipelines[0].because
 
 
+@pytest.mark.long
 def test_names_that_were_read_before(hooked: Landing) -> None:
     landing = hooked.with_(options={"fileNameOnly": "true", "recursiveFileLookup": "true"})
     landing.put("one/a.json", 3)
@@ -316,6 +319,7 @@ def test_witnesses_that_are_not_there(hooked: Landing) -> None:
     assert "there is no folder at" in next(r.message for r in run.results if r.check == "source_files")
 
 
+@pytest.mark.long
 def test_a_file_that_was_renamed(landing: Landing) -> None:
     landing.put("a.json", 2)
     landing.run()
@@ -327,6 +331,7 @@ def test_a_file_that_was_renamed(landing: Landing) -> None:
     assert "b.json, read in log entry 1, has exactly the modification time of a.json" in run.pipelines[0].because
 
 
+@pytest.mark.long
 def test_a_parent_of_the_folder_that_the_query_reads(hooked: Landing) -> None:
     hooked.put("a.json", 2)
     hooked.run()
@@ -350,6 +355,7 @@ def test_a_folder_that_is_reached_by_links(hooked: Landing) -> None:
         assert answer(run) == "complete", (folder, run.pipelines[0].because)
 
 
+@pytest.mark.long
 def test_another_folder_than_the_query_reads(hooked: Landing, tmp_path: Path) -> None:
     hooked.put("a.json", 3)
     hooked.run()

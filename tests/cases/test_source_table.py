@@ -194,6 +194,7 @@ def test_a_change_data_feed(layers: Layers) -> None:
     assert codes(run, "source_table") == []
 
 
+@pytest.mark.long
 def test_a_commit_at_which_the_query_stops(layers: Layers) -> None:
     layers.add(3)
     layers.run()
@@ -204,6 +205,7 @@ def test_a_commit_at_which_the_query_stops(layers: Layers) -> None:
     assert Code.STALLED in codes(run, "source_table")
 
 
+@pytest.mark.long
 def test_versions_that_were_cleaned_up_unread(layers: Layers) -> None:
     layers = layers.with_(unsaid={"failOnDataLoss": "false"})
     for rows in (3, 4):
@@ -227,6 +229,7 @@ def test_versions_that_were_cleaned_up_unread(layers: Layers) -> None:
     assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 def test_a_table_that_was_made_anew(layers: Layers) -> None:
     layers.add(3)
     layers.run()

@@ -183,6 +183,7 @@ def test_the_last_micro_batch_of_an_append_aggregate_reads_nothing(make_lake: Ma
     assert failing(found) == set() and statuses(found)["source_rows"] == "warn"
 
 
+@pytest.mark.long
 def test_several_topics_in_one_source_and_several_sources_in_one_query(
     make_lake: MakeLake, topic: Callable[..., str]
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_stream_stream_join(make_lake: MakeLake, topic: Callable[..., str]) ->
     assert statuses(found)["source_rows"] == "warn" and found.pipelines[0].answer == "complete"
 
 
+@pytest.mark.long
 def test_processing_time_trigger(make_lake: MakeLake) -> None:
     lake = make_lake(checks=(*EVIDENCE, *RUNNING))
     lake.produce(30)

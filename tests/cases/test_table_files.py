@@ -217,6 +217,7 @@ def test_rows_are_deleted_behind_a_restore_that_was_accepted(
         _ran(lake, 1)
 
 
+@pytest.mark.long
 def test_rows_are_deleted_from_a_table_made_anew_at_a_version_that_the_former_one_had(make_lake: MakeLake) -> None:
     lake = make_lake()
     _ran(lake, 5)

@@ -1,6 +1,6 @@
 """A repair is killed (SIGKILL) at each of its points, killed once more, and run again: nothing is lost or doubled.
 
-`make soak` (`RECON_CRASH_ROUNDS` above 2) adds the points that another kind of sink has as well.
+`make soak` (`RECON_CRASH_ROUNDS` above 1) adds the points that another kind of sink has as well.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ _ALL = (
     ),
     Killed(jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", more=True),
 )
-KILLED = [killed for killed in _ALL if not killed.more or int(os.environ.get("RECON_CRASH_ROUNDS", "2")) > 2]
+KILLED = [killed for killed in _ALL if not killed.more or int(os.environ.get("RECON_CRASH_ROUNDS", "1")) > 1]
 NAMES = [killed.adapter.name for killed in KILLED]
 DOUBLED = [killed.adapter.name for killed in KILLED if killed.doubled]
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.model.sinks import Database, Delta, Files, Kafka, SinkModel
 from tests.model.two_drivers import Setting, explore
+from tests.support.marks import long
 
 # `RECON_MODEL_STARTS=4 make test PYTEST_ARGS=tests/model` lets drivers die once more.
 STARTS = int(os.environ.get("RECON_MODEL_STARTS", "3"))
@@ -40,7 +41,7 @@ def test_nothing_is_lost_or_doubled(name: str, checkpoints: Literal["one", "two"
     assert explored.states > 500
 
 
-@pytest.mark.parametrize("checkpoints", ["one", "two", "copied"])
+@pytest.mark.parametrize("checkpoints", ["one", "two", *long("copied")])
 @pytest.mark.parametrize("name", sorted(SINKS.keys() - {"kafka"}))
 def test_a_checkpoint_that_starts_in_a_hole_doubles_nothing(
     name: str, checkpoints: Literal["one", "two", "copied"]
