@@ -50,6 +50,7 @@ soak: ## Longer: what `make test` leaves out, random histories held against the 
 	@$(SETUP) python java databases jars
 	$(BIN)/pytest -q -n 2 --dist loadfile -m long
 	RECON_TRUTH_HISTORIES=$(HISTORIES) $(BIN)/pytest -q -n 2 tests/truth/test_truth.py
+	RECON_MUTATIONS=5000 $(BIN)/pytest -q -n 2 tests/fuzz
 	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q -n 2 tests/unit/recovery/test_trace.py tests/unit/recovery/test_hops.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
 	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)

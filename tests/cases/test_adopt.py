@@ -108,6 +108,7 @@ def test_what_was_observed_is_in_the_same_ledger(native: NativeLake) -> None:
     assert complete(run) and not warned(run), told(run)
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_sparks_own_sink_wrote_is_not_written_again(native: NativeLake) -> None:
     native.produce(30)
     native.stream(per_trigger=10)

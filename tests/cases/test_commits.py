@@ -130,6 +130,7 @@ def test_optimize_before_an_audit_and_after_it(make_lake: MakeLake) -> None:
     assert complete(run) and not findings(run, "MUTATED"), told(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("leaves_out", "doubles", "codes"),
     [(-1, -1, ()), (13, -1, ("MUTATED", "GAP")), (13, 14, ("GAP", "DUPLICATE"))],

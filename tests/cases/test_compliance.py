@@ -56,6 +56,7 @@ def test_what_no_audit_has_seen_is_not_provable(make_lake: MakeLake) -> None:
     assert report.answer == "could not be proved" and report.days_without_audit == (datetime.now(UTC).date(),)
 
 
+@pytest.mark.long
 def test_a_refuted_batch_stays_refuted(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"on_new_epoch": "warn"})
     lake.produce(60)
@@ -113,6 +114,7 @@ def test_an_empty_period_and_no_ledger_are_told(make_lake: MakeLake) -> None:
         compliance(lake.project, now - timedelta(days=1), now)
 
 
+@pytest.mark.long
 def test_rebuild_restores_what_a_crash_left_out(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)

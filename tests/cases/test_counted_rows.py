@@ -38,6 +38,7 @@ def test_the_fingerprint_is_the_one_that_follows_from_the_ranges(make_lake: Make
         assert entry.read == entry.returned == entry.given == (rows, expected)
 
 
+@pytest.mark.long
 def test_a_filter_is_between_what_was_read_and_what_was_returned(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -58,6 +59,7 @@ def test_quarantined_rows_are_returned_and_not_given(make_lake: MakeLake) -> Non
     assert entry.given == (9, of_offsets(lake.topic, 0, [n for n in range(10) if n != 3]))
 
 
+@pytest.mark.long
 def test_rows_without_source_columns_have_a_count_alone(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"stamp_source_offsets": False})
     lake.produce(20)

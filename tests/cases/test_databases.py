@@ -263,6 +263,7 @@ def test_two_pipelines_write_the_partitions_of_one_topic_into_one_table(
     assert {statuses(run)[check] for check in ("sink_commits", "source_rows")} == {"pass"}, told(run)
 
 
+@pytest.mark.long
 def test_a_transform_that_makes_several_rows_of_a_record(lake: DatabaseLake, table: Table) -> None:
     """Rows of one offset are lawful there, and how many there are is known all the same."""
     lake.explodes = True
@@ -327,6 +328,7 @@ def test_a_row_is_doubled_long_after_it_was_judged(
     assert complete(run) and ranges(findings(run, "REPAIRED")) == {(0, 4, 5)}, told(run)
 
 
+@pytest.mark.long
 def test_the_table_is_truncated_and_its_topic_read_again(lake: DatabaseLake, table: Table) -> None:
     """That its rows are gone and were read twice is said; doubled is none of them."""
     lake.sink = {**lake.sink, "on_new_epoch": "warn"}

@@ -196,6 +196,7 @@ def test_a_restore_is_undone_by_another(make: Callable[..., MergedLake]) -> None
     assert_complete(lake)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gone", [False, *long(True)])
 def test_the_log_is_cleaned_up_before_an_audit(make: Callable[..., MergedLake], gone: bool) -> None:
     """The versions between two audits are the query's own, or one is somebody's who deleted a key."""

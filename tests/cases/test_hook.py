@@ -82,6 +82,7 @@ def test_the_offsets_it_names_continue_exactly(make_lake: MakeLake) -> None:
     assert failing(run) == set() and run.pipelines[0].answer == "complete"
 
 
+@pytest.mark.long
 def test_the_offsets_count_a_commit_the_ledger_has_not_seen(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -196,6 +197,7 @@ def test_the_gate_stops_before_the_batch_is_committed(make_lake: MakeLake) -> No
     assert len(lake.rows()) == 7
 
 
+@pytest.mark.long
 def test_the_gate_can_only_warn(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
     lake = make_lake(sink={"post_batch": (_not_null(on_failure="warn"),)})
     lake.kafka.produce(lake.topic, [(None, "v", 0)])
@@ -263,6 +265,7 @@ def test_a_refill_with_trim_writes_only_what_is_missing(make_lake: MakeLake) -> 
     assert failing(lake.audit()) == set()
 
 
+@pytest.mark.long
 def test_a_trimmed_batch_is_recognised_when_it_is_tried_again(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"trim_replayed_offsets": True})
     lake.produce(40)

@@ -259,6 +259,7 @@ def test_a_rewrite_loses_a_row(make: Make) -> None:
         assert refuted(run, "MUTATED", "GAP") and (0, 13, 14) in ranges(findings(run, "GAP")), told(run)
 
 
+@pytest.mark.long
 @pytest.mark.xfail(strict=True, reason="docs/limits.md: rewrites of data files")
 def test_a_rewrite_loses_a_row_and_doubles_another(make: Make) -> None:
     lake = make()
@@ -268,6 +269,7 @@ def test_a_rewrite_loses_a_row_and_doubles_another(make: Make) -> None:
     assert not complete(run := lake.audit()), told(run)
 
 
+@pytest.mark.long
 def test_a_compaction_of_rows_that_are_marked_as_deleted_takes_none_away(make: Make) -> None:
     lake = make()
     for _ in range(2):

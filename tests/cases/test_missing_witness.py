@@ -77,6 +77,7 @@ def test_no_topic(lake: Lake) -> None:
     assert lake.topic in messages(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [b'v1\n{"batch', *long(b"", b"v9\n{}\n{}")])
 def test_a_torn_checkpoint_file(lake: Lake, content: bytes) -> None:
     (lake.checkpoint / "offsets" / "1").write_bytes(content)
@@ -92,6 +93,7 @@ def test_a_torn_delta_log(lake: Lake) -> None:
     assert f"{1:020d}.json" in messages(run)
 
 
+@pytest.mark.long
 def test_a_deleted_commit_file(lake: Lake) -> None:
     (lake.table / "_delta_log" / f"{1:020d}.json").unlink()
     run = lake.audit()
@@ -136,6 +138,7 @@ def test_fail_fast_skips_the_rest(lake: Lake) -> None:
     assert [r.status for r in run.results] == ["error"] + ["skipped"] * (len(run.results) - 1)
 
 
+@pytest.mark.long
 def test_one_checks_error_leaves_the_others(lake: Lake) -> None:
     lake.sink = {
         "data_tests": (

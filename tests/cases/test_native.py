@@ -191,6 +191,7 @@ def test_transaction_markers_are_explained(make: Make, named: bool) -> None:
     assert complete(run), told(run)
 
 
+@pytest.mark.long
 @both
 def test_an_undeclared_filter_could_not_be_proved(make: Make, named: bool) -> None:
     lake = make(named, declared={})
@@ -255,6 +256,7 @@ def test_commits_after_the_checkpoint_was_read_are_the_next_audits(make: Make) -
     assert complete(lake.audit()) and [e.batch_id for e in lake.entries()] == [0, 1]
 
 
+@pytest.mark.long
 def test_two_looks_at_the_same_moment_enter_once(make: Make) -> None:
     lake = make(True)
     lake.produce(30)

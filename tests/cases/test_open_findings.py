@@ -119,6 +119,7 @@ def test_a_micro_batch_that_was_not_written_is_missing_all_the_same(make: Make) 
     assert ranges(findings(run, "GAP")) == {(0, 5, 27)}
 
 
+@pytest.mark.long
 def test_aborted_records_of_a_stream_whose_isolation_level_recon_was_not_told(make: Make) -> None:
     """The next step that the message names makes it complete."""
     lake = make(write="foreach_batch", isolation_level="read_committed", sink={"source_columns": SOURCE_COLUMNS})

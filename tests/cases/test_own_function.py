@@ -134,6 +134,7 @@ def test_the_functions_of_observe_md(make: Make, function: str) -> None:
     assert complete(lake.audit()) and [e.batch_id for e in lake.entries()] == [0, 1, 2]
 
 
+@pytest.mark.long
 @one
 def test_a_function_that_is_tried_again_wrote_once(make: Make, named: bool) -> None:
     lake = make(named)
@@ -210,6 +211,7 @@ def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
     assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
 
 
+@pytest.mark.long
 @one
 @pytest.mark.parametrize("from_", [30, *long(40, 55)], ids=["too early", "goes on", "too late"])
 def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make, named: bool, from_: int) -> None:

@@ -189,6 +189,7 @@ def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLak
     assert run.pipelines[0].answer == "complete" and failing(run) == set()
 
 
+@pytest.mark.long
 def test_thresholds_and_stops_write_nothing_and_a_repair_goes_on(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,), "quarantine": QuarantineConfig(stop_above=0.25)})
     produce(lake, ("a", "1"), (None, "2"), ("c", "3"), ("d", "4"))
@@ -395,6 +396,7 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     assert [(f.start_offset, f.end_offset) for f in findings(run, "GAP")] == [(3, 4)]
 
 
+@pytest.mark.long
 def test_of_a_write_that_ran_twice_a_job_counts(make_lake: MakeLake, monkeypatch: Any) -> None:
     """Spark's Observation keeps the counts of a first job that failed, and none of a later job."""
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})

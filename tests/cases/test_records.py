@@ -104,6 +104,7 @@ def test_a_row_of_an_old_micro_batch_is_removed_and_a_stranger_adds_five(
 # -- a row is removed, another doubled, and the doubled one is removed as the audit advises ----------------------------
 
 
+@pytest.mark.long
 def test_a_filtered_stream_one_row_is_removed_and_another_doubled(
     lake: DatabaseLake,
     table: Table,
@@ -319,6 +320,7 @@ def test_rows_of_one_offset_are_lawful_and_one_takes_the_place_of_another(lake: 
 # -- clocks and repairs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["lake", *long("files")])
 def test_the_drivers_clock_was_behind_and_is_set_right(
     request: pytest.FixtureRequest, postgres: Any, topic: Callable[..., str], written_earlier: Earlier, kind: str
@@ -385,6 +387,7 @@ def test_the_upserted_table_is_dropped(lake: DatabaseLake, table: Table) -> None
     assert not complete(run), ("the table is not there", told(run))
 
 
+@pytest.mark.long
 def test_what_is_not_there_is_named(lake: DatabaseLake, table: Table) -> None:
     ran(lake)
     table.database.sql("ALTER TABLE recon_ledger RENAME TO recon_ledger_away")

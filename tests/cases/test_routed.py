@@ -288,6 +288,7 @@ def killed(*_: Any) -> None:
     raise Killed
 
 
+@pytest.mark.long
 def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> None:
     """Parquet with manifests, plain append, and a function that remembers: killed before the ledger row, each."""
     remembered: dict[str, int] = {}
@@ -402,6 +403,7 @@ def test_a_route_is_removed_that_lacks_a_micro_batch(streams: Streams) -> None:
     assert ("GAP", "us", 6, 9) in {(str(f.code), f.sink, f.start_offset, f.end_offset) for f in findings(run)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stops", [False, *long(True)])
 def test_a_route_that_was_removed_keeps_its_history(streams: Streams, stops: bool) -> None:
     """Also one that had not written the micro-batch in which the query stopped: the new route gets its rows."""

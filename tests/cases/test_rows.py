@@ -88,6 +88,7 @@ def test_doubled_rows_that_were_accepted_are_counted_by_rows(make_lake: MakeLake
     assert run.pipelines[0].says.endswith(" accepted findings (2 records doubled)"), run.pipelines[0].says
 
 
+@pytest.mark.long
 def test_an_aggregate_whose_sink_took_in_fewer_rows_than_it_was_given(make_lake: MakeLake) -> None:
     """Spark says that every offset was read; one of five rows of the second micro-batch is not in the table."""
     lake = make_lake(sink={"stamp_source_offsets": False})

@@ -71,6 +71,7 @@ def confirmed(drawn: Sample) -> set[bool | None]:
     return {write.confirmed for one in drawn.records for path in one.paths for write in path.writes}
 
 
+@pytest.mark.long
 def test_files_of_manifests(make_sink: Callable[..., DatabaseLake]) -> None:
     lake = make_sink(kind="parquet", target="files")
     drawn = whole(lake)
@@ -96,6 +97,7 @@ def connections(postgres: Any) -> int:
     return int(number)
 
 
+@pytest.mark.long
 @pytest.mark.database
 def test_rows_of_a_database(make_sink: Callable[..., DatabaseLake], postgres: Any) -> None:
     lake = make_sink(kind="jdbc_append", connection=postgres.connection, create_table=True, target="sampled")

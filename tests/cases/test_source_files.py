@@ -305,6 +305,7 @@ def test_an_older_checkpoint_after_a_crash_before_the_entry(hooked: Landing) -> 
     assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 def test_witnesses_that_are_not_there(hooked: Landing) -> None:
     hooked.put("a.json", 2)
     hooked.run()
@@ -384,6 +385,7 @@ def test_init_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
     assert "2 files read of" in recon("debug", cwd=tmp_path).stdout
 
 
+@pytest.mark.long
 def test_a_replay_after_a_crash_writes_once(hooked: Landing) -> None:
     hooked.put("a.json", 3)
     hook = hooked.hook()
@@ -401,6 +403,7 @@ def test_a_replay_after_a_crash_writes_once(hooked: Landing) -> None:
     assert answer(hooked.audit()) == "complete"
 
 
+@pytest.mark.long
 def test_files_that_are_gone_later(landing: Landing, audits_later: Callable[[timedelta], None]) -> None:
     """What an earlier audit proved stays proved."""
     landing.put("a.json", 3)

@@ -175,6 +175,7 @@ def test_a_commit_that_replaces_rows(layers: Layers, option: str) -> None:
     assert Code.MUTATED in codes(run, "source_table")
 
 
+@pytest.mark.long
 def test_a_change_data_feed(layers: Layers) -> None:
     """Rows before and after a change are rows of the feed; a file that only some rows left is not read whole."""
     layers = layers.with_(options={"readChangeFeed": "true"})
@@ -262,6 +263,7 @@ def test_a_lost_checkpoint(layers: Layers) -> None:
         assert answer(run) == "not complete"
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_source(spark: Any, tmp_path: Path) -> None:
     layers = Layers(tmp_path, spark)
     layers.add(3)

@@ -169,6 +169,7 @@ def test_an_aggregate_in_update_mode_with_rocksdb(make_lake: MakeLake, rocksdb: 
     assert {str(f.code) for f in findings(found) if f.level == "warn"} == {"ATTESTED_ONLY"}
 
 
+@pytest.mark.long
 def test_the_last_micro_batch_of_an_append_aggregate_reads_nothing(make_lake: MakeLake) -> None:
     """Append mode writes a window when the watermark passes it: rows of a micro-batch that read no offset."""
     lake = make_lake(sink={"stamp_source_offsets": False})

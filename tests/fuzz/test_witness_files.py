@@ -8,6 +8,7 @@ transactions among the offsets, so that the judge reads rows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -23,7 +24,7 @@ from tests.fuzz.lakes import Lake
 from tests.fuzz.mutations import damaged
 from tests.truth.world import World
 
-MUTATIONS, CHUNK = 1000, 100
+MUTATIONS, CHUNK = int(os.environ.get("RECON_MUTATIONS", "500")), 100
 Transaction = Literal["committed"] | None
 TRANSACTIONS: tuple[Transaction, ...] = (None, "committed")
 

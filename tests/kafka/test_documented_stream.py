@@ -70,6 +70,7 @@ def test_the_first_stream_and_the_api(
     assert sum(sink.rows_written for sink in pipeline.sinks) == 12
 
 
+@pytest.mark.long
 def test_a_release_with_a_function(
     namespace: dict[str, Any], kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

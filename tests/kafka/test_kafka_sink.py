@@ -406,6 +406,7 @@ def test_a_micro_batch_lands_once_whatever_seam_it_dies_at(
     assert rows_.selectExpr("count(*)", "min(_source_offset)", "max(_source_offset)").first() == (40, 10, 19)
 
 
+@pytest.mark.long
 def test_other_rows_on_a_replay_are_an_error(
     kafka: LocalKafka, spark: SparkSession, keys: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -195,6 +195,7 @@ def test_the_probe_explains_what_a_committed_reader_did_not_get(
     assert (answer.committed.size, answer.uncommitted.size, answer.truncated) == (10, 14, None)
 
 
+@pytest.mark.long
 def test_operations_that_rewrite_a_table(spark: SparkSession, lake: Path) -> None:
     path = str(lake / "table")
     spark.range(0, 100, 1, 2).write.format("delta").save(path)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.marks import long
+
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,7 @@ for name in ("databricks.delta.snapshotPartitions", "sql.sources.parallelPartiti
 """
 
 
-@pytest.mark.parametrize(("defaults", "found"), [("", ["4", "9"]), ("snapshotPartitions 7", ["7", "9"])])
+@pytest.mark.parametrize(("defaults", "found"), [("snapshotPartitions 7", ["7", "9"]), *long(("", ["4", "9"]))])
 def test_the_users_settings_go_first(tmp_path: Path, defaults: str, found: list[str]) -> None:
     (tmp_path / "recon.yml").write_text(CONFIG)
     (tmp_path / "spark-defaults.conf").write_text(f"spark.databricks.delta.{defaults}\n" if defaults else "")

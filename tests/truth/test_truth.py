@@ -33,7 +33,7 @@ def test_a_case_of_the_catalogue(name: str) -> None:
 
 
 # `make soak` looks at 100,000, shared out by the hundred among pytest's processes. Other ones: RECON_TRUTH_FIRST.
-HISTORIES = int(os.environ.get("RECON_TRUTH_HISTORIES", "3000"))
+HISTORIES = int(os.environ.get("RECON_TRUTH_HISTORIES", "2000"))
 FIRST = int(os.environ.get("RECON_TRUTH_FIRST", "0"))
 
 
