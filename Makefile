@@ -18,10 +18,13 @@ RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
 SINKS ?=
 
+# make differential COMMIT=main~20 HISTORIES=20000
+COMMIT ?=
+
 # make matrix LINES="3.5.7+3.3.3 4.2.0+4.4.0"
 LINES ?=
 
-.PHONY: help setup try demo test messages soak matrix recipes lint docs bench figures wheel hashes digests sbom clean
+.PHONY: help setup try demo test messages soak differential matrix recipes lint docs bench figures wheel hashes digests sbom clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -54,6 +57,10 @@ soak: ## Longer: what `make test` leaves out, random histories held against the 
 	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q -n 2 tests/unit/recovery/test_trace.py tests/unit/recovery/test_hops.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
 	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
+
+differential: ## What the judge says otherwise than that of COMMIT, of the histories of tests/truth
+	@$(SETUP) python
+	$(BIN)/python -m scripts.differential $(COMMIT) $(HISTORIES)
 
 matrix: ## The tests on real parts with each Spark and Delta that recon supports, into docs/compatibility.md; an hour
 	@$(SETUP) python java databases jars

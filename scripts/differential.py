@@ -1,0 +1,84 @@
+"""What this tree's judge says otherwise than another commit's, of the same histories and stories of tests/truth.
+
+    python -m scripts.differential COMMIT [HISTORIES [FIRST]]
+
+The commit's tree is put into build/differential. Differences are listed by what either says; `whole` is what happened:
+"complete" may be said of no other history. The exit code is 1 where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+_SHOWN = 3  # examples of each kind of difference
+
+
+def tree_of(commit: str) -> Path:
+    """The files of a commit, in a folder of its own."""
+    sha = subprocess.run(["git", "rev-parse", commit], cwd=ROOT, check=True, capture_output=True, text=True)
+    tree = ROOT / "build" / "differential" / sha.stdout.strip()[:12]
+    if not tree.exists():
+        tree.mkdir(parents=True)
+        archive = subprocess.run(
+            ["git", "archive", commit, "recon", "tests", "pyproject.toml"], cwd=ROOT, check=True, capture_output=True
+        )
+        subprocess.run(["tar", "-xf", "-"], cwd=tree, input=archive.stdout, check=True)
+    return tree
+
+
+def answers_of(trees: tuple[Path, Path], *arguments: str) -> list[list[dict[str, Any]]]:
+    """The answers of both trees' judges, at the same time."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(ROOT / "scripts" / "answers.py"), *arguments],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for tree in trees
+    ]
+    told = [process.communicate()[0] for process in running]
+    failed = [str(tree) for tree, process in zip(trees, running, strict=True) if process.returncode]
+    if failed:
+        raise SystemExit(f"the judge of {', '.join(failed)} failed; its error stands above")
+    return [[json.loads(line) for line in lines.splitlines()] for lines in told]
+
+
+def _kind(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """A difference in a line: the answers, and what only one of them found."""
+    first, second = ({tuple(f) for f in one["found"]} for one in (old, new))
+    only = [", ".join(sorted({f[0] for f in these})) or "nothing" for these in (first - second, second - first)]
+    said = old["answer"] if old["answer"] == new["answer"] else f"{old['answer']} -> {new['answer']}"
+    return f"{said}; whole: {old['whole']}; only before: {only[0]}; only now: {only[1]}"
+
+
+def main() -> int:
+    """Print the differences."""
+    commit, count, first = (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 2 :])
+    trees = tree_of(commit), ROOT
+    differences: defaultdict[str, list[Any]] = defaultdict(list)
+    compared = 0
+    for arguments in (("stories",), ("histories", first, count)):
+        olds, news = answers_of(trees, *arguments)
+        named = {new["name"]: new for new in news}
+        for old in olds:
+            new = named.get(old["name"])
+            compared += new is not None
+            if new is not None and (old["answer"], old["found"]) != (new["answer"], new["found"]):
+                differences[_kind(old, new)].append(old["name"])
+    for kind, names in sorted(differences.items(), key=lambda item: -len(item[1])):
+        print(f"{len(names):6} {kind}: {', '.join(map(str, names[:_SHOWN]))}")  # noqa: T201
+    print(f"{compared:,} histories and stories compared, {sum(map(len, differences.values())):,} differ")  # noqa: T201
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
