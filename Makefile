@@ -19,7 +19,7 @@ SEED ?= $(shell date +%s)
 SINKS ?=
 
 # make differential COMMIT=main~20 HISTORIES=20000
-COMMIT ?=
+COMMIT ?= main
 
 # make matrix LINES="3.5.7+3.3.3 4.2.0+4.4.0"
 LINES ?=
