@@ -123,7 +123,7 @@ def filtered(table: DataFrame, condition: str | None, argument: str, name: str) 
         return table
     try:
         rows = table.filter(expression(condition, argument))
-        _ = rows.schema
+        _ = rows.select("*").schema  # of `rows` itself Spark Connect gives the schema of `table`, and looks at nothing
     except ConfigError:
         raise
     except Exception as error:  # what Spark's parser and analyser raise
