@@ -27,7 +27,7 @@ LINES ?=
 .PHONY: help setup try demo test messages soak differential matrix recipes lint docs bench figures wheel hashes digests sbom clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: ## Python environment, Java, Chromium and jars
 	@$(SETUP) python java browser databases jars

@@ -36,15 +36,17 @@ def different() -> dict[str, Any]:
 
 def wide() -> dict[str, Any]:
     """10,000 rows of 200 columns, of which one value differs."""
-    return _run("compare_wide", "wide_other", (1, 0), left="wide")
+    return _run("compare_wide", "wide_other", (1, 0), left="wide", write=_write_wide)
 
 
-def _run(name: str, right: str, wanted: tuple[int, int], left: str = "left") -> dict[str, Any]:
+def _run(
+    name: str, right: str, wanted: tuple[int, int], left: str = "left", write: Callable[[Any], None] | None = None
+) -> dict[str, Any]:
     from recon.local.spark import spark_session
 
     spark = spark_session(name, conf={"spark.driver.memory": "6g"})
     try:
-        (_write_wide if left == "wide" else _write)(spark)
+        (write or _write)(spark)
 
         def ours(part: str) -> tuple[int, int]:
             from recon.comparison import compare

@@ -8,6 +8,7 @@ The commit's tree is put into build/differential. Differences are listed by what
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -22,13 +23,17 @@ _SHOWN = 3  # examples of each kind of difference
 
 def tree_of(commit: str) -> Path:
     """The files of a commit, in a folder of its own."""
-    sha = subprocess.run(["git", "rev-parse", commit], cwd=ROOT, check=True, capture_output=True, text=True)
-    tree = ROOT / "build" / "differential" / sha.stdout.strip()[:12]
+    found = subprocess.run(
+        ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    if found.returncode:
+        raise SystemExit(f"there is no commit {commit!r} in this repository; `git log` lists them")
+    tree = ROOT / "build" / "differential" / found.stdout.strip()[:12]
     if not tree.exists():
-        tree.mkdir(parents=True)
         archive = subprocess.run(
             ["git", "archive", commit, "recon", "tests", "pyproject.toml"], cwd=ROOT, check=True, capture_output=True
         )
+        tree.mkdir(parents=True)
         subprocess.run(["tar", "-xf", "-"], cwd=tree, input=archive.stdout, check=True)
     return tree
 
@@ -62,18 +67,23 @@ def _kind(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 def main() -> int:
     """Print the differences."""
-    commit, count, first = (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 2 :])
-    trees = tree_of(commit), ROOT
+    parser = argparse.ArgumentParser(prog="python -m scripts.differential")
+    parser.add_argument("commit")
+    parser.add_argument("histories", nargs="?", type=int, default=2000)
+    parser.add_argument("first", nargs="?", type=int, default=0)
+    asked = parser.parse_args()
+    trees = tree_of(asked.commit), ROOT
     differences: defaultdict[str, list[Any]] = defaultdict(list)
     compared = 0
-    for arguments in (("stories",), ("histories", first, count)):
-        olds, news = answers_of(trees, *arguments)
-        named = {new["name"]: new for new in news}
-        for old in olds:
-            new = named.get(old["name"])
-            compared += new is not None
-            if new is not None and (old["answer"], old["found"]) != (new["answer"], new["found"]):
-                differences[_kind(old, new)].append(old["name"])
+    for arguments in (("stories",), ("histories", str(asked.first), str(asked.histories))):
+        before, now = ({told["name"]: told for told in answers} for answers in answers_of(trees, *arguments))
+        for names, tree in ((before.keys() - now.keys(), "the commit"), (now.keys() - before.keys(), "this tree")):
+            if names:
+                print(f"not compared, of {tree} alone: {', '.join(sorted(map(str, names)))}")  # noqa: T201
+        for name in before.keys() & now.keys():
+            compared += 1
+            if any(before[name][what] != now[name][what] for what in ("answer", "found")):
+                differences[_kind(before[name], now[name])].append(name)
     for kind, names in sorted(differences.items(), key=lambda item: -len(item[1])):
         print(f"{len(names):6} {kind}: {', '.join(map(str, names[:_SHOWN]))}")  # noqa: T201
     print(f"{compared:,} histories and stories compared, {sum(map(len, differences.values())):,} differ")  # noqa: T201

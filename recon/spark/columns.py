@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import ConfigError
+from recon.spark.connect import analysed
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.spark.releases import parse
@@ -122,8 +123,7 @@ def filtered(table: DataFrame, condition: str | None, argument: str, name: str) 
     if condition is None:
         return table
     try:
-        rows = table.filter(expression(condition, argument))
-        _ = rows.select("*").schema  # of `rows` itself Spark Connect gives the schema of `table`, and looks at nothing
+        rows = analysed(table.filter(expression(condition, argument)))
     except ConfigError:
         raise
     except Exception as error:  # what Spark's parser and analyser raise

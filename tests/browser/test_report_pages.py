@@ -29,9 +29,9 @@ def pages(tmp_path_factory):
 
 
 def visible(browser, selector):
-    """In one call: a page has thousands of elements."""
-    shown = "[...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility({visibilityProperty: true}))"
-    return browser.execute_script(f"return {shown}", selector)
+    """The elements that are shown and have a size, in one call: a page has thousands."""
+    shown = "e => e.checkVisibility({visibilityProperty: true, opacityProperty: true}) && e.offsetWidth !== 0"
+    return browser.execute_script(f"return [...document.querySelectorAll(arguments[0])].filter({shown})", selector)
 
 
 def findings(browser):

@@ -31,8 +31,8 @@ from tests.support.marks import long
 Make = Callable[..., NativeLake]
 _IDS = ["rows with their source", "counts alone"]
 both = pytest.mark.parametrize("named", [True, False], ids=_IDS)
-# What says the same of both: `make test` runs the first.
-one = pytest.mark.parametrize("named", [True, *long(False)], ids=_IDS)
+# `make test` runs the first, `make soak` both.
+both_in_soak = pytest.mark.parametrize("named", [True, *long(False)], ids=_IDS)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_native_stream_is_proved_from_checkpoint_and_log(make: Make, named: bo
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_what_ran_before_recon_looked_is_unwitnessed(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(40)
@@ -124,7 +124,7 @@ def test_rows_deleted_by_hand_are_missing(make: Make, named: bool) -> None:
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_a_restore_undoes_micro_batches(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(60)
@@ -136,7 +136,7 @@ def test_a_restore_undoes_micro_batches(make: Make, named: bool) -> None:
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_records_that_expired_unread(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(20)
@@ -168,7 +168,7 @@ def test_a_lost_checkpoint_doubles_rows(make: Make, named: bool) -> None:
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_a_lost_checkpoint_that_starts_late_leaves_a_gap(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(40)
@@ -181,7 +181,7 @@ def test_a_lost_checkpoint_that_starts_late_leaves_a_gap(make: Make, named: bool
     assert failing(run) == {"GAP"} and (0, 40, 55) in ranges(findings(run, "GAP")), told(run)
 
 
-@one
+@both_in_soak
 def test_transaction_markers_are_explained(make: Make, named: bool) -> None:
     lake = make(named, isolation_level="read_committed")
     lake.kafka.transaction(lake.topic, [("k", f"v{i}", 0) for i in range(10)])
@@ -202,7 +202,7 @@ def test_an_undeclared_filter_could_not_be_proved(make: Make, named: bool) -> No
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_a_filter_that_was_declared_not_to_be_is_a_gap(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(20)
@@ -224,7 +224,7 @@ def test_a_row_lost_and_another_doubled_in_one_micro_batch(make: Make) -> None:
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(10)

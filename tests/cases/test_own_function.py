@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from recon.hook import foreach_batch
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import APP, COLUMNS, NativeLake
-from tests.cases.test_native import answer, both, one, purge
+from tests.cases.test_native import answer, both, both_in_soak, purge
 from tests.support import fault_cases, pages
 from tests.support.marks import long
 
@@ -135,7 +135,7 @@ def test_the_functions_of_observe_md(make: Make, function: str) -> None:
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_a_function_that_is_tried_again_wrote_once(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(30)
@@ -197,7 +197,7 @@ def test_a_micro_batch_that_the_function_filters_whole_is_no_loss(make: Make) ->
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(60)
@@ -212,7 +212,7 @@ def test_rows_deleted_by_hand_and_a_restore(make: Make, named: bool) -> None:
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 @pytest.mark.parametrize("from_", [30, *long(40, 55)], ids=["too early", "goes on", "too late"])
 def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make, named: bool, from_: int) -> None:
     """Its numbers begin with 0 again, and Delta has them already."""
@@ -236,7 +236,7 @@ def test_after_a_lost_checkpoint_delta_drops_what_the_new_one_writes(make: Make,
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_another_query_that_uses_the_same_application_id(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(20)
@@ -253,7 +253,7 @@ def test_another_query_that_uses_the_same_application_id(make: Make, named: bool
 
 
 @pytest.mark.long
-@one
+@both_in_soak
 def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(10)

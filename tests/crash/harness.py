@@ -31,8 +31,8 @@ from tests.support.kafka import LocalKafka
 from tests.support.processes import recon
 
 ROOT = Path(__file__).parents[2]
-# A child that takes longer hangs. Twenty repairs and an audit take two minutes, and ten on a busy machine.
-HANGS_S = 1800.0
+# Twenty repairs and an audit take two minutes, and ten on a busy machine: a child that takes longer makes no progress.
+CHILD_TIMEOUT_S = 1800.0
 # Starting fast is what makes many rounds cheap; none of this changes what a crash leaves.
 _FAST = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable"
 
@@ -68,7 +68,7 @@ class Child:
         """Whether it still runs."""
         return self._process.alive
 
-    def wait(self, seconds: float = HANGS_S) -> int:
+    def wait(self, seconds: float = CHILD_TIMEOUT_S) -> int:
         """Its exit code; whatever it started is gone on return."""
         deadline = time.monotonic() + seconds
         while self.alive and time.monotonic() < deadline:
@@ -404,7 +404,7 @@ class Crashes:
 
     def audit(self) -> tuple[int, str, dict[str, str]]:
         """`recon audit` as a whole process: exit code, output, status of each check."""
-        ended = recon("audit", "--project-dir", str(self.folder), cwd=self.folder, timeout=HANGS_S)
+        ended = recon("audit", "--project-dir", str(self.folder), cwd=self.folder, timeout=CHILD_TIMEOUT_S)
         kept = self.folder / "target" / "run_results.json"
         assert kept.exists(), f"the audit ended with {ended.returncode} and no results:\n{ended.stdout}{ended.stderr}"
         statuses = {r["unique_id"]: r["status"] for r in json.loads(kept.read_text())["results"]}

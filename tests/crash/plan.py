@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_WRITE
 # The seams of every sink, in the order a micro-batch passes them. "during" (a task stands still at a row) and
 # "before_spark_commit" (the hook has returned) are the child's own, the others the hook's.
 POINTS = (BEFORE_WRITE, "during", AFTER_WRITE, AFTER_LEDGER, "before_spark_commit")
+
+
+# How often each (sink, point) is hit; `make soak` sets more, and kills variants of a repair as well.
+ROUNDS = int(os.environ.get("RECON_CRASH_ROUNDS", "2"))
+IN_SOAK = ROUNDS > 2
 
 
 @dataclass(frozen=True, kw_only=True)

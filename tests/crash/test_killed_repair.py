@@ -1,12 +1,11 @@
 """A repair is killed (SIGKILL) at each of its points, killed once more, and run again: nothing is lost or doubled.
 
-`make soak` (`RECON_CRASH_ROUNDS` above 1) adds the points that another kind of sink has as well.
+`make soak` adds variants: the same points of another sink, and later points of the same one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from recon.reports import run_results
 from recon.sinks.files.reading import batch_files
 from recon.storage import Storage
 from tests.crash.harness import Crashes, Outcome
-from tests.crash.plan import Plan
+from tests.crash.plan import IN_SOAK, Plan
 from tests.crash.repairs import REPAIR_POINTS, audit_of
 from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, World, delta_rows, jdbc, kafka
 from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
@@ -47,12 +46,12 @@ COMMITTED = ("committed", "manifest_written", "marked", "after_write", "before_l
 
 @dataclass(frozen=True)
 class Killed:
-    """A sink whose repair is killed at a point, and perhaps killed again; `more`: by `make soak` alone."""
+    """A sink whose repair is killed at a point, and perhaps killed again; a variant by `make soak` alone."""
 
     adapter: Adapter
     point: str
     again: str | None = None
-    more: bool = False
+    variant: bool = False
 
     @property
     def doubled(self) -> bool:
@@ -113,17 +112,17 @@ _ALL = (
         for point in REPAIR_POINTS
     ),
     Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written"),
-    Killed(_files("json_committed", "json"), "manifest_written", more=True),
-    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write", more=True),
+    Killed(_files("json_committed", "json"), "manifest_written", variant=True),
+    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write", variant=True),
     Killed(kafka("topic_produced"), "produced", "before_ledger"),
-    Killed(kafka("topic_marked"), "marked", more=True),
+    Killed(kafka("topic_marked"), "marked", variant=True),
     Killed(_routed("routed_writing"), "before_write", "after_write"),
-    Killed(_routed("routed_written"), "before_ledger", "removal_after_write", more=True),
+    Killed(_routed("routed_written"), "before_ledger", "removal_after_write", variant=True),
     Killed(_merges("merge_reduced"), "reduced", "after_write"),
-    Killed(_merges("merge_written"), "before_ledger", more=True),
+    Killed(_merges("merge_written"), "before_ledger", variant=True),
     Killed(_appends("postgres_open", "postgres", POSTGRES_JDBC), "transaction_open", "removal_after_write"),
     Killed(
-        _appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open", more=True
+        _appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open", variant=True
     ),
     Killed(_appends("mariadb_removing", "mariadb", MARIADB_JDBC), "removal_before_commit", "removal_before_ledger"),
     Killed(
@@ -131,9 +130,11 @@ _ALL = (
         "before_commit",
         "after_ledger",
     ),
-    Killed(jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", more=True),
+    Killed(
+        jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", variant=True
+    ),
 )
-KILLED = [killed for killed in _ALL if not killed.more or int(os.environ.get("RECON_CRASH_ROUNDS", "1")) > 1]
+KILLED = [killed for killed in _ALL if IN_SOAK or not killed.variant]
 NAMES = [killed.adapter.name for killed in KILLED]
 DOUBLED = [killed.adapter.name for killed in KILLED if killed.doubled]
 

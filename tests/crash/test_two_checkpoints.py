@@ -132,11 +132,11 @@ def _keyed(frame: Any) -> Any:
     )  # fmt: skip
 
 
-# Those that number their writes as another one here does.
-_MORE = ("delta_merge", "iceberg", "mariadb")
+# Each numbers its writes as another one here does.
+_VARIANTS = ("delta_merge", "iceberg", "mariadb")
 
 
-@pytest.fixture(params=[*(name for name in SINKS if name not in _MORE), *long(*_MORE)])
+@pytest.fixture(params=[*(name for name in SINKS if name not in _VARIANTS), *long(*_VARIANTS)])
 def drivers(request: pytest.FixtureRequest, broker: LocalKafka, spark: SparkSession, tmp_path: Path) -> Drivers:
     tag = f"two_{uuid.uuid4().hex[:8]}"
     broker.create_topic(tag, 1)

@@ -1,11 +1,7 @@
-"""Two drivers, two JVMs, one checkpoint: the same micro-batch is written by both at the same moment.
-
-`make soak` (`RECON_CRASH_ROUNDS` above 1) adds Iceberg's append.
-"""
+"""Two drivers, two JVMs, one checkpoint: the same micro-batch is written by both at the same moment."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +15,7 @@ from tests.support.kafka import LocalKafka
 SINKS = [
     name
     for name, adapter in ADAPTERS.items()
-    if adapter.label == "exactly-once"
-    and (not adapter.variant or (adapter is ICEBERG_APPEND and int(os.environ.get("RECON_CRASH_ROUNDS", "1")) > 1))
+    if adapter.label == "exactly-once" and (not adapter.variant or adapter is ICEBERG_APPEND)
 ]
 
 
