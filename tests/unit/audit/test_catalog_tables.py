@@ -137,7 +137,9 @@ def test_tables_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> No
 
     def read(_: Any, storage: Storage) -> Any:
         opened.append(storage.uri)
-        return SimpleNamespace(schema="")
+        frame = SimpleNamespace(schema="")
+        frame.select = lambda *_: frame
+        return frame
 
     monkeypatch.setattr("recon.sinks.catalog.read_newest", read)
     spark: Any = Spark({"main.sales.other": delta("file:/lake/other"), NAME: delta("file:/lake/orders")})
