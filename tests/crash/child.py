@@ -9,7 +9,6 @@ each stream exactly at its point. With no point to stop at, the streams drain th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.crash.plan import Plan
 from tests.crash.sinks import parsed
+from tests.support.processes import of_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,12 +142,7 @@ def _say(what: str) -> None:
 
 def _cpu() -> float:
     """CPU seconds of our session so far: on a busy machine the clock says little."""
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == os.getpid():
-                ticks += int(fields[11]) + int(fields[12])
+    ticks = sum(int(fields[11]) + int(fields[12]) for _, fields in of_session(os.getpid()))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

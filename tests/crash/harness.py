@@ -28,7 +28,7 @@ from recon.project import load
 from tests.crash.plan import POINTS, Plan
 from tests.crash.sinks import Adapter, Where, World, expected, record
 from tests.support.kafka import LocalKafka
-from tests.support.processes import recon
+from tests.support.processes import of_session, recon
 
 ROOT = Path(__file__).parents[2]
 # Twenty repairs and an audit take two minutes, and ten on a busy machine: a child that takes longer makes no progress.
@@ -97,13 +97,7 @@ class Child:
 
 def _of_session(session: int) -> list[int]:
     """Processes of a session that still run; the session's id is the pid of the child that began it."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(of) == session and state not in "ZX":
-                found.append(int(stat.parent.name))
-    return found
+    return [pid for pid, (state, *_) in of_session(session) if state not in "ZX"]
 
 
 class Crashes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 
@@ -18,6 +19,16 @@ def until(done: Callable[[], object], seconds: float = 30.0) -> bool:
             return True
         time.sleep(0.02)
     return bool(done())
+
+
+def of_session(session: int) -> Iterator[tuple[int, list[str]]]:
+    """Pid and fields of /proc/<pid>/stat, from the state on, of a session's processes; others end while we look."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    yield int(process.name), fields
 
 
 def recon(
