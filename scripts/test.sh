@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test but those marked `long` (`make soak`), in parts that all run whatever the others say: what starts no JVM, in
-# two processes; what does, in three, since these wait for brokers and commits half of the time. Beside them, one after
-# the other, Spark Connect, as a process that has its sessions has no others, and the demo, which starts its own.
+# two processes; what does, in three, since these wait for brokers and commits half of the time. Then two that run alone:
+# Spark Connect, whose server gives a Python worker ten seconds to start, and the demo, which is five processes itself.
 #   scripts/test.sh            all of them; `make test` calls it
 #   scripts/test.sh -k name    one pytest with these arguments
 set -uo pipefail
@@ -16,16 +16,13 @@ alone=(tests/{connect,demo})
 failed=0
 part() { printf '\n== %s, %d min after the start\n' "$1" $((SECONDS / 60)); shift; "$pytest" --durations=15 -m "not long" "$@"; }
 part "without a JVM, two processes" -n 2 $(printf -- ' --ignore=%s' "${real[@]}" "${alone[@]}") || failed=1
-beside=$(mktemp)
 left=$(mktemp)
-trap 'rm -f "$beside" "$left"' EXIT
-part "Spark Connect" tests/connect >"$beside" 2>&1 &
+trap 'rm -f "$left"' EXIT
 # After a process died, xdist would start another one and may then wait without end. It ends instead; what did not run
 # is run after it, and the death stays a failure.
 divided="--dist loadfile --no-loadscope-reorder --max-worker-restart=0"
 RECON_TESTS_LEFT=$left part "on real parts, three processes" -n 3 $divided "${real[@]}" || failed=1
 if [ -s "$left" ]; then part "what a process that died left" -n 2 $divided "@$left" || failed=1; fi
-wait $! || failed=1
-cat "$beside"
+part "Spark Connect" tests/connect || failed=1
 part "the demo" tests/demo || failed=1
 exit "$failed"
