@@ -15,7 +15,7 @@ POINTS = (BEFORE_WRITE, "during", AFTER_WRITE, AFTER_LEDGER, "before_spark_commi
 
 
 # How often each (sink, point) is hit; `make soak` sets more, and kills variants of a repair as well.
-ROUNDS = int(os.environ.get("RECON_CRASH_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("RECON_CRASH_ROUNDS", "1"))
 IN_SOAK = ROUNDS > 2
 
 

@@ -1,6 +1,6 @@
 """SIGKILL at every seam of every sink, again and again; then source, sink and ledger must agree exactly.
 
-`RECON_CRASH_ROUNDS` (2) is how often each (sink, point) is hit, and a fifth of it, at least once, how often each seam
+`RECON_CRASH_ROUNDS` (1) is how often each (sink, point) is hit, and a fifth of it, at least once, how often each seam
 that only one sink has; `RECON_CRASH_VARIANT_ROUNDS` (a fifth of it) counts for sinks that are much like another;
 `RECON_CRASH_RANDOM` (0) how many kills come at a random moment on top; `RECON_CRASH_SEED` what the order and those
 moments follow from; `RECON_CRASH_SINKS` which sinks. `make soak` sets them.
