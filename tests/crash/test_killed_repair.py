@@ -116,7 +116,7 @@ _ALL = (
     Killed(_files("parquet_entered", "parquet"), "before_write", "after_write", variant=True),
     Killed(kafka("topic_produced"), "produced", "before_ledger"),
     Killed(kafka("topic_marked"), "marked", variant=True),
-    Killed(_routed("routed_writing"), "before_write", "after_write"),
+    Killed(_routed("routed_writing"), "before_write", "after_write", variant=True),
     Killed(_routed("routed_written"), "before_ledger", "removal_after_write", variant=True),
     Killed(_merges("merge_reduced"), "reduced", "after_write"),
     Killed(_merges("merge_written"), "before_ledger", variant=True),
@@ -124,11 +124,17 @@ _ALL = (
     Killed(
         _appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open", variant=True
     ),
-    Killed(_appends("mariadb_removing", "mariadb", MARIADB_JDBC), "removal_before_commit", "removal_before_ledger"),
+    Killed(
+        _appends("mariadb_removing", "mariadb", MARIADB_JDBC),
+        "removal_before_commit",
+        "removal_before_ledger",
+        variant=True,
+    ),
     Killed(
         jdbc("postgres_upserting", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC),
         "before_commit",
         "after_ledger",
+        variant=True,
     ),
     Killed(
         jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", variant=True
