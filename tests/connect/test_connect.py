@@ -100,6 +100,7 @@ def test_merge(stream: MakeStream) -> None:
     assert sum(e.rows_read or 0 for e in lake.entries()) == 26
 
 
+@pytest.mark.long
 def test_merge_of_every_version(stream: MakeStream) -> None:
     scd2 = {"effective": "at", "valid_from": "valid_from", "valid_to": "valid_to", "is_current": "is_current"}
     lake = stream({**MERGE, "scd2": scd2, "prune_by": [{"column": "land", "immutable": True}], "evolve_schema": True})
@@ -134,6 +135,7 @@ def test_merge_needs_a_session_that_runs_no_other_query(stream: MakeStream) -> N
     assert rows_of(lake) == list(range(5))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["replace", "append"])
 def test_files(stream: MakeStream, mode: str) -> None:
     lake = stream({"kind": "parquet", "target": "files", "mode": mode})
@@ -146,6 +148,7 @@ def test_files(stream: MakeStream, mode: str) -> None:
     assert [e.rows_written for e in lake.entries()] == ([10, 10] if mode == "replace" else [None, None])
 
 
+@pytest.mark.long
 def test_database(stream: MakeStream, postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_PASSWORD", postgres.connection["password"])
     connection = {**postgres.connection, "password": '{{ env_var("DATABASE_PASSWORD") }}'}
@@ -159,6 +162,7 @@ def test_database(stream: MakeStream, postgres: Any, monkeypatch: pytest.MonkeyP
     postgres.sql(f"DROP TABLE {table['target']}")
 
 
+@pytest.mark.long
 def test_topic(stream: MakeStream, topic: Callable[..., str]) -> None:
     markers = topic("markers", config={"cleanup.policy": "compact"})
     lake = stream({"kind": "kafka", "target": topic("out"), "marker_topic": markers, "value_format": "json"})
@@ -169,6 +173,7 @@ def test_topic(stream: MakeStream, topic: Callable[..., str]) -> None:
     assert len(lake.kafka.read(str(lake.sinks[0]["target"]), "read_committed")) == 20
 
 
+@pytest.mark.long
 def test_routes(stream: MakeStream) -> None:
     lake = stream(
         {"name": "even", "kind": "delta", "target": "even"},
@@ -183,6 +188,7 @@ def test_routes(stream: MakeStream) -> None:
     assert rows_of(lake, "even") == list(range(0, 20, 2)) and [e.rows_written for e in lake.entries("odd")] == [5, 5]
 
 
+@pytest.mark.long
 def test_quarantine(stream: MakeStream) -> None:
     small = {"expression_is_true": {"arguments": {"expression": "id < 15"}, "config": {"on_failure": "quarantine"}}}
     lake = stream({**DELTA, "post_batch": [small]})
@@ -194,6 +200,7 @@ def test_quarantine(stream: MakeStream) -> None:
     assert rows_of(lake) == list(range(15))
 
 
+@pytest.mark.long
 def test_a_check_stops_the_query(stream: MakeStream) -> None:
     small = {"expression_is_true": {"arguments": {"expression": "id < 15"}, "config": {"on_failure": "stop"}}}
     lake = stream({**DELTA, "post_batch": [small]})
@@ -203,6 +210,7 @@ def test_a_check_stops_the_query(stream: MakeStream) -> None:
     assert rows_of(lake) == list(range(10))
 
 
+@pytest.mark.long
 def test_a_ledger_that_spark_keeps(stream: MakeStream) -> None:
     lake = stream(DELTA, ledger={"location": "recon", "writer": "spark"})
     lake.produce(*range(20))
@@ -234,6 +242,7 @@ def test_a_second_hook_of_the_sink_in_one_function(stream: MakeStream) -> None:
     assert {p.answer for p in run.pipelines} == {"could not be proved"}, told(run)
 
 
+@pytest.mark.long
 def test_a_function_that_calls_the_hook_again(stream: MakeStream) -> None:
     lake = stream(DELTA)
     lake.produce(*range(20))
@@ -290,6 +299,7 @@ def test_the_server_is_killed_between_the_commit_and_the_ledger(
         lake.spark.stop()
 
 
+@pytest.mark.long
 def test_the_checkpoint_of_another_query(stream: MakeStream) -> None:
     lake = stream(DELTA)
     lake.produce(*range(5))

@@ -28,8 +28,8 @@ from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, Worl
 from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 from tests.support.kafka import LocalKafka
 
-# Four starts, of minutes each on a busy machine, before the first test.
-pytestmark = pytest.mark.timeout(3600)
+# Four starts, of minutes each on a busy machine, before the first test: a fifth of `make test`, if it ran there.
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
 # Where a repair that died at a point is killed once more; one that died behind its last write has no points left.
 AGAIN = {
