@@ -18,7 +18,6 @@ from recon.ledger.ledger import utc_now
 from recon.ledger.store import SEQUENCE, Filter
 from recon.ledger.view import ledger_up_to
 from recon.model.compliance import ComplianceReport, SinkCompliance
-from recon.model.proof import identity
 from recon.project import Project
 from recon.text import plural
 
@@ -108,11 +107,11 @@ def since(before: ComplianceReport, now: ComplianceReport) -> Iterator[str]:
     for audit in now.audits:
         if audit.invocation_id not in known:
             yield f"audit {audit.invocation_id} of {audit.generated_at:%Y-%m-%d %H:%M} UTC: {audit.outcome}"
-    records = {identity(one.finding): one for one in before.exceptions}
+    records = {one.finding.subject: one for one in before.exceptions}
     for one in now.exceptions:
         name = f"finding {one.id}" if one.id else "a finding"
         what = f"{name}, {one.finding.code}: {one.finding.message}"
-        earlier = records.get(identity(one.finding))
+        earlier = records.get(one.finding.subject)
         if earlier is None:
             yield f"{what}; reported first on {one.first_seen:%Y-%m-%d %H:%M} UTC"
         elif earlier.closed != one.closed:

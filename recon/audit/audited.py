@@ -17,7 +17,7 @@ from recon.ledger.results import RUN, Parameters, findings_of, record_of, stored
 from recon.ledger.sealed_results import changed, states_gone
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Code, Finding, Level
-from recon.model.proof import SinkProof, as_said, identity
+from recon.model.proof import SinkProof
 
 JUDGED = ("pass", "warn", "fail")
 _WITHIN: tuple[Where | None, ...] = ("within",)
@@ -160,7 +160,7 @@ def _evaluated(row: Row, answered: Collection[object]) -> bool:
         return True
     asked = [finding for finding in row["findings"] if finding.level is Level.UNPROVED]
     looked = row["status"] == "error" and not row["evidence"].keys() & {"unread", "probe"}
-    return looked and bool(asked) and all(identity(finding) in answered for finding in asked)
+    return looked and bool(asked) and all(finding.subject in answered for finding in asked)
 
 
 def _why_not_whole(row: Row) -> str:
@@ -248,6 +248,6 @@ def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime) -> Stored
     if not kept:
         return None
     for row in kept:
-        row["findings"] = [as_said(finding) for finding in findings_of(row)]  # the report says itself since when
+        row["findings"] = [finding.as_said for finding in findings_of(row)]  # the report says itself since when
     first = kept[0]
     return StoredAudit(name, first["generated_at"], first["period_from"], first["period_to"], tuple(kept), parameters)

@@ -39,7 +39,7 @@ from recon.model.compliance import (
 from recon.model.controls import FrameworkRecord
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
-from recon.model.proof import OpenFinding, identity
+from recon.model.proof import OpenFinding
 from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def _sink(
     exceptions_: Sequence[Sightings],
 ) -> SinkCompliance:
     """A sink's figures. What is open counts, whichever audit found it; what was accepted or repaired since does not."""
-    answered = {identity(one.record.finding) for one in exceptions_ if one.answered}
+    answered = {one.record.finding.subject for one in exceptions_ if one.answered}
     open_ = (one.record.finding for one in exceptions_ if one.record.open)
     placed = (one for one in open_ if one.span is not None or one.batch_id is not None)
     findings = [finding for finding in placed if finding.sink in (None, sink.name)]
@@ -302,7 +302,7 @@ def _sink(
         for row in audit.rows
         if row["kind"] == "evidence"
         for finding in row["findings"]
-        if finding.sink in (None, sink.name) and identity(finding) not in answered
+        if finding.sink in (None, sink.name) and finding.subject not in answered
     ]
     proving = [audit for audit in audits if audit.proves(sink.name, answered)]
     # The replay of a micro-batch that was there read nothing further.

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 from recon.audit.audited import StoredAudit
 from recon.model import Code, Finding
 from recon.model.compliance import ExceptionRecord
 from recon.model.offsets import Span, Spans
-from recon.model.proof import Acceptance, OpenFinding, identity, kind_of
+from recon.model.proof import Acceptance, OpenFinding
+from recon.model.subject import Subject
 
 # These are about the present, not about a range of the past: that the same check ran again is enough.
 _PRESENT = {
@@ -29,7 +29,7 @@ _PRESENT = {
     Code.VIOLATION_WARN,
 }
 
-_Place = tuple[Any, ...]
+_Where = tuple[str | None, str | None, str | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,21 @@ def exceptions(
         later: audits of later periods, with what they found about this one; they end only what they saw repaired.
     """
     history = _History(audits, period, later)
-    seen: dict[_Place, list[tuple[StoredAudit, Finding]]] = defaultdict(list)
-    reported_by: dict[_Place, dict[str, str]] = defaultdict(dict)
+    seen: dict[Subject, list[tuple[StoredAudit, Finding]]] = defaultdict(list)
+    reported_by: dict[Subject, dict[str, str]] = defaultdict(dict)
     for audit in (*audits, *later):
         of_audit = {}
         for finding, row in audit.findings():
-            of_audit[identity(finding)] = finding
-            reported_by[identity(finding)][row["check"]] = row["unique_id"]
+            of_audit[finding.subject] = finding
+            reported_by[finding.subject][row["check"]] = row["unique_id"]
         for key, finding in of_audit.items():
             seen[key].append((audit, finding))
-    by_kind: dict[_Place, list[OpenFinding]] = defaultdict(list)
+    by_kind: dict[tuple[str, str | None], list[OpenFinding]] = defaultdict(list)
     for one in opened:
-        by_kind[kind_of(one.finding), one.finding.sink].append(one)
+        by_kind[one.finding.subject.kind, one.finding.sink].append(one)
     for key, sightings in seen.items():
         finding, last = sightings[-1][1], sightings[-1][0]
-        known_as = [one for one in by_kind[kind_of(finding), finding.sink] if one.includes(finding)]
+        known_as = [one for one in by_kind[finding.subject.kind, finding.sink] if one.includes(finding)]
         by = next((one.accepted for one in known_as if one.accepted is not None), None)
         accepted = by is not None and all(one.accepted is not None for one in known_as)
         closed, how, answered = _end(history, finding, last, by if accepted else None, still_known=bool(known_as))
@@ -131,8 +131,8 @@ class _History:
         self._times = [audit.generated_at for audit in audits]
 
     @cached_property
-    def _repairs(self) -> Mapping[_Place, Sequence[tuple[datetime, Span]]]:
-        found: dict[_Place, list[tuple[datetime, Span]]] = defaultdict(list)
+    def _repairs(self) -> Mapping[_Where, Sequence[tuple[datetime, Span]]]:
+        found: dict[_Where, list[tuple[datetime, Span]]] = defaultdict(list)
         for audit in (*self._audits, *self._behind):
             for row in audit.rows:
                 for one in row["findings"]:
@@ -176,5 +176,5 @@ class _History:
         return max(audit.period_from or self._from, self._from), min(audit.period_to, self._to)
 
 
-def _where(finding: Finding) -> _Place:
+def _where(finding: Finding) -> _Where:
     return finding.sink, finding.topic, finding.topic_id, finding.partition

@@ -36,7 +36,7 @@ from recon.model.incident import HARMS, Harm
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, as_said, kind_of, stays_open
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, stays_open
 from recon.text import plural, some
 
 _MESSAGES = 20  # kept of one incident; run_results.json has all findings
@@ -73,7 +73,7 @@ class Item:
     @property
     def kind(self) -> str:
         """What checks call differently and is one: lost, or twice."""
-        return "lost" if self.finding.code is Code.LEDGER_ORPHAN else kind_of(self.finding)
+        return "lost" if self.finding.code is Code.LEDGER_ORPHAN else self.finding.subject.kind
 
 
 def incidents_of(
@@ -149,12 +149,12 @@ def items_of(witnesses: Witnesses, results: Sequence[CheckResult], sinks: Sequen
 
 def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence[OpenFinding], now: datetime) -> Item:
     """A finding of this audit, with its age and id where an earlier audit knew it, or a later one will."""
-    finding = as_said(finding)
+    finding = finding.as_said
     known_as = [one for one in earlier if one.accepted is None and one.includes(finding)]
     first_seen = min((one.first_seen for one in known_as), default=now)
     id_ = ""
     if stays_open(check, finding):
-        id_ = OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now).id
+        id_ = next((kept for one in known_as if (kept := one.keeps_id(finding))), finding.subject.id)
     return Item(finding, check, sink, first_seen, "open", id_)
 
 
@@ -203,7 +203,7 @@ def _keys(item: Item) -> Iterator[Hashable]:
         of_check = item.check if item.check == "offset_continuity" or item.harm == "undecided" else ""
         yield "batch", of_check, item.harm, item.kind, found.epoch, found.batch_id
     elif found.span is None:
-        yield "code", item.check, found.code, found.topic, found.message if found.topic is None else ""
+        yield "code", item.check, found.code, found.topic, found.subject.about if found.topic is None else ""
     if _is_general(found):
         yield "general", found.code, found.topic
 
@@ -420,7 +420,7 @@ def _done_by(version: int, change: SinkChange | None) -> str:
 
 def _sentence(finding: Finding, items: Sequence[Item]) -> str:
     """The cause of several findings of one harm; of which micro-batch, where all that say so name one."""
-    mine = [item for item in items if kind_of(item.finding) == kind_of(finding)]
+    mine = [item for item in items if item.finding.subject.kind == finding.subject.kind]
     text = _CAUSES.get(finding.code, finding.message)
     if finding.code is Code.GAP:
         unread = any(item.check in OF_UNREAD_RANGES for item in mine)

@@ -39,7 +39,6 @@ from recon.model.proof import (
     OffsetsWithoutRecord,
     OpenFinding,
     SinkProof,
-    as_said,
     place_of,
     stays_open,
 )
@@ -355,7 +354,8 @@ def _found(earlier: Sequence[OpenFinding], results: Sequence[CheckResult], now: 
     """What an audit found that stays open, known since the audit that first found it."""
     places = _by_place(earlier)
     for check, reported in ((r.check, f) for r in results for f in r.findings if stays_open(r.check, f)):
-        finding = as_said(reported)  # each audit adds the age to the message anew
+        finding = reported.as_said  # each audit adds the age to the message anew
         known_as = [one for one in places[check, place_of(finding)] if one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
-        yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now)
+        id_ = next((kept for one in known_as if (kept := one.keeps_id(finding))), "")
+        yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now, known_as=id_)

@@ -16,7 +16,6 @@ from recon.lazy import np
 from recon.model import NOT_ANCHORED, RUNNING, Code, Finding, LedgerSlice
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.model.controls import Control, ControlDays, ControlRecord, DayState, contradicts, control_of_test
-from recon.model.proof import identity
 from recon.text import plural
 
 # About the instant of the audit, whatever offsets they name.
@@ -105,7 +104,7 @@ class _OfSink:
     ) -> None:
         self._days, self._sink, self._ledger, self._exceptions = days, sink, ledger, exceptions
         self._there = sum(day.end <= begin for day in days)  # the place of the first day that has something to show
-        answered = {identity(one.record.finding) for one in exceptions if one.answered}
+        answered = {one.record.finding.subject for one in exceptions if one.answered}
         runs = sorted((audit.ran(sink.sink, answered) for audit in audits), key=lambda run: run.end)
         found = [
             (place, head.sequence)

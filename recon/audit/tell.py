@@ -20,8 +20,8 @@ from recon.events import (
     IncidentChanged,
 )
 from recon.events.errors import sentence
-from recon.model import Finding, PipelineFacts, RunResult, Witnesses
-from recon.model.proof import OpenFinding, kind_of
+from recon.model import PipelineFacts, RunResult, Witnesses
+from recon.model.proof import OpenFinding
 
 FINISH_S = 30.0  # an audit waits so long for what takes its events
 
@@ -138,16 +138,6 @@ def recovered(witnesses: Witnesses, run: RunResult) -> list[OpenFinding]:
         for one in proof.open:
             mine = [r for r in results if r.check == one.check and r.sink in (None, sink)]
             reported = (f for r in mine for f in r.findings)
-            if mine and one.accepted is None and not any(_meets(one, f) for f in reported):
+            if mine and one.accepted is None and not any(one.finding.subject.meets(f.subject) for f in reported):
                 gone.append(one)
     return gone
-
-
-def _meets(one: OpenFinding, other: Finding) -> bool:
-    """Whether a finding may be about a part of what an open one is about."""
-    mine = one.finding
-    if kind_of(mine) != kind_of(other) or (mine.topic, mine.partition) != (other.topic, other.partition):
-        return False
-    if mine.span is None or other.span is None:
-        return True
-    return mine.span.start < other.span.end and other.span.start < mine.span.end

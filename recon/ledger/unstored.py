@@ -14,7 +14,7 @@ from typing import Any
 from recon.ledger.proofs import ProofTable
 from recon.ledger.results import findings_of
 from recon.model import RUNNING, Level
-from recon.model.proof import OpenFinding, SinkProof, as_said, stays_open
+from recon.model.proof import OpenFinding, SinkProof, stays_open
 
 Row = Mapping[str, Any]
 
@@ -80,7 +80,7 @@ def _refuted(row: Row) -> Iterator[OpenFinding]:
 
 def _with(proof: SinkProof, one: OpenFinding) -> SinkProof:
     """The state with a finding more, where it is none that is open or accepted: these are told with their age."""
-    told = replace(one, finding=as_said(one.finding))
+    told = replace(one, finding=one.finding.as_said)
     if any(known.check == told.check and known.includes(told.finding) for known in proof.open):
         return proof
     return replace(proof, open=(*proof.open, told))

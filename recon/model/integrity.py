@@ -38,9 +38,9 @@ def is_lawful(operation: str) -> bool:
     return bool(_LAWFUL.fullmatch(operation.strip())) or operation.strip().upper() == "WRITE APPEND"
 
 
-def _finding(code: Code, message: str, head: EntryHead | None = None) -> dict[str, Any]:
+def _finding(code: Code, message: str, head: EntryHead | None = None, about: str | None = None) -> dict[str, Any]:
     place = {} if head is None else {"batch_id": head.batch_id, "epoch": head.epoch}
-    return {"code": code, "message": message, **place}
+    return {"code": code, "message": message, "about": about, **place}
 
 
 def _hashes(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
@@ -155,6 +155,7 @@ def unlawful(operations: Iterable[tuple[int, str]]) -> Iterator[dict[str, Any]]:
                 Code.TAMPERED,
                 f"version {version} of the ledger's table was made by {operation}, where only appends are allowed: "
                 "look at who ran it, and compare with the version before it",
+                about=f"version {version} of the ledger",
             )
 
 

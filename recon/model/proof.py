@@ -6,26 +6,18 @@ was refuted on the way, or could not be decided, is an `OpenFinding` until it is
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 from recon.errors import ConfigError
 from recon.model.erasure import Erasure
 from recon.model.offsets import Span, Spans
-from recon.model.result import Code, Finding, Level
+from recon.model.result import LOST, TWICE, Code, Finding, Level
 from recon.text import some
 
 _SHORTEST = 4  # characters of a finding's id
-
-# What a finding says happened to a range: two checks may name one loss differently, and so does one check after
-# Kafka deleted the records.
-_LOST = frozenset({Code.GAP, Code.LOSS, Code.LOSS_RETENTION, Code.SKIPPED, Code.PARTIAL})
-_TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
 
 # Findings about the present state of the stream or of Kafka: the next audit sees for itself.
 _PRESENT = frozenset({Code.STALLED, Code.LOSS_AHEAD})
@@ -36,12 +28,6 @@ OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_
 
 
 MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that a state keeps; audits judge the newest entries again
-
-# The ages at the end of a message, as `OpenFinding.since` writes them.
-_AGES = re.compile(
-    r"(?: \(finding ([0-9a-f]{8}), open since the audit of [-0-9]{10} [:0-9]{8}Z; repair it, or decide with "
-    r"`recon accept \1`\))+$"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +51,15 @@ class OpenFinding:
     first_seen: datetime
     last_seen: datetime
     accepted: Acceptance | None = None
+    known_as: str = ""
 
-    @cached_property
+    @property
     def id(self) -> str:
-        """Eight hex digits of what happened where, the same for every check that reports it."""
-        found = self.finding
-        where = (
-            found.pipeline,
-            found.sink,
-            found.topic,
-            *((found.topic_id,) if found.topic_id is not None else ()),
-            found.partition,
-            *(found.span or (found.epoch, found.batch_id)),
-        )
-        text = as_said(found).message if found.span is None and found.batch_id is None else ""
-        return hashlib.sha256(repr((kind_of(found), *where, text)).encode()).hexdigest()[:8]
+        """Eight hex digits of what happened where, the same for every check that reports it.
+
+        An older version of recon may have given it another one, which it keeps.
+        """
+        return self.known_as or self.finding.subject.id
 
     @cached_property
     def since(self) -> str:
@@ -91,21 +71,20 @@ class OpenFinding:
 
     def includes(self, other: Finding) -> bool:
         """Whether a finding is this one, or of a part of its offsets."""
-        mine = self.finding
-        if kind_of(mine) != kind_of(other) or mine.sink != other.sink or not self.is_at(other):
-            return False
-        if mine.span is not None and other.span is not None:
-            return mine.span.start <= other.span.start and other.span.end <= mine.span.end
-        if mine.span is not None or other.span is not None:
-            return False
-        if mine.batch_id is not None or other.batch_id is not None:
-            return (mine.epoch, mine.batch_id, mine.code) == (other.epoch, other.batch_id, other.code)
-        return as_said(mine).message == as_said(other).message
+        return self.finding.subject.includes(self._seen_by(other).subject)
+
+    def keeps_id(self, finding: Finding) -> str:
+        """The id that a finding of now, which this one includes, goes on with; "" for that of its subject."""
+        told_otherwise = self.finding.about is None and finding.about is not None and finding.span is None
+        return self.known_as or (self.id if told_otherwise else "")
+
+    def _seen_by(self, other: Finding) -> Finding:
+        """Another finding as the version of recon told it that stored this one: by its message alone."""
+        return other if self.finding.about is not None or other.about is None else replace(other, about=None)
 
     def is_at(self, other: Finding) -> bool:
         """Whether a finding is about the same topic partition; a topic that was created again is another one."""
-        mine = self.finding
-        return (mine.topic, mine.topic_id, mine.partition) == (other.topic, other.topic_id, other.partition)
+        return self.finding.subject.is_at(other.subject)
 
     def is_in(self, topic: str, partition: int) -> bool:
         """Whether it is about this topic partition, of whichever topic of the name."""
@@ -119,12 +98,12 @@ class OpenFinding:
     @property
     def is_loss(self) -> bool:
         """Whether records are missing."""
-        return self.finding.code in _LOST
+        return self.finding.code in LOST
 
     @property
     def is_doubling(self) -> bool:
         """Whether records were read or written twice."""
-        return self.finding.code in _TWICE
+        return self.finding.code in TWICE
 
 
 def with_id(known: Sequence[OpenFinding], finding: str) -> list[OpenFinding]:
@@ -143,30 +122,12 @@ def with_id(known: Sequence[OpenFinding], finding: str) -> list[OpenFinding]:
     return [one for one in known if one.id in ids]
 
 
-def kind_of(finding: Finding) -> str:
-    """What happened, whatever the check that reports it calls it."""
-    return "lost" if finding.code in _LOST else "twice" if finding.code in _TWICE else str(finding.code)
-
-
 FindingPlace = tuple[str | None, str | None, int | None]
 
 
 def place_of(finding: Finding) -> FindingPlace:
     """The sink and the topic partition that a finding is about: of two that differ in it, none includes the other."""
     return finding.sink, finding.topic, finding.partition
-
-
-def as_said(finding: Finding) -> Finding:
-    """The finding as its check said it, without the age that later audits add to its message (`OpenFinding.since`)."""
-    message = _AGES.sub("", finding.message)
-    return finding if message == finding.message else replace(finding, message=message)
-
-
-def identity(finding: Finding) -> tuple[Any, ...]:
-    """What tells two findings apart: the code and the place; of one without a place, what its check said."""
-    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
-    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
-    return where + place + ((as_said(finding).message,) if place == (None,) * 4 else ())
 
 
 def stays_open(check: str, finding: Finding) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from recon.model.books import BookLine
 from recon.model.incident import Harm, Incident, OffsetAccount
 from recon.model.offsets import Span
 from recon.model.past import PastAudits
+from recon.model.subject import Subject
 from recon.text import plural
 
 
@@ -90,7 +92,16 @@ class Code(StrEnum):
 
 _GONE_FROM_KAFKA = frozenset({Code.LOSS, Code.LOSS_RETENTION})
 _NOT_WRITTEN = frozenset({Code.GAP, Code.SKIPPED, Code.PARTIAL, Code.LEDGER_ORPHAN})
-_TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
+# What a finding says happened to a range: two checks may name one loss differently, and so does one check after
+# Kafka deleted the records.
+LOST = _GONE_FROM_KAFKA | {Code.GAP, Code.SKIPPED, Code.PARTIAL}
+TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
+
+# The ages at the end of a message, as `OpenFinding.since` writes them.
+_AGES = re.compile(
+    r"(?: \(finding ([0-9a-f]{8}), open since the audit of [-0-9]{10} [:0-9]{8}Z; repair it, or decide with "
+    r"`recon accept \1`\))+$"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +116,10 @@ class Finding:
     `rows` is how many rows or records are certainly lost or doubled, None where that is not known: offsets may be those
     of transaction markers. `changed_by` says of rows that were in the sink which versions of it may have changed or
     removed them: one of these did, () where the sink's record does not show which; None where it is about none such.
+
+    `about` tells it from others where its code, offsets and micro-batch do not: a commit's version, a digest of exactly
+    which rows. It is compared, and the message is not, which is for people: see `subject`. None in results that an
+    older version stored; of these the message is compared.
     """
 
     code: Code
@@ -120,6 +135,7 @@ class Finding:
     message: str
     rows: int | None = None
     changed_by: tuple[int, ...] | None = None
+    about: str | None = None
 
     @property
     def level(self) -> Level:
@@ -135,7 +151,7 @@ class Finding:
             return "removed"
         if self.code in _GONE_FROM_KAFKA:
             return "lost"
-        return "missing" if self.code in _NOT_WRITTEN else "twice" if self.code in _TWICE else "other"
+        return "missing" if self.code in _NOT_WRITTEN else "twice" if self.code in TWICE else "other"
 
     @property
     def span(self) -> Span | None:
@@ -144,10 +160,38 @@ class Finding:
             return None
         return Span(self.start_offset, self.end_offset)
 
+    @cached_property
+    def subject(self) -> Subject:
+        """What it is about: findings with the same subject are one."""
+        return Subject(
+            code=str(self.code),
+            kind="lost" if self.code in LOST else "twice" if self.code in TWICE else str(self.code),
+            pipeline=self.pipeline,
+            sink=self.sink,
+            topic=self.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            span=self.span,
+            epoch=self.epoch,
+            batch_id=self.batch_id,
+            about=self.about if self.about is not None else self._as_told(),
+        )
+
+    def _as_told(self) -> str:
+        """The message of a finding that an older version stored, where nothing else tells it from others."""
+        return "" if self.span is not None or self.batch_id is not None else self.as_said.message
+
+    @property
+    def as_said(self) -> Finding:
+        """As its check said it, without the age that later audits add to its message."""
+        message = _AGES.sub("", self.message)
+        return self if message == self.message else replace(self, message=message)
+
     def as_dict(self) -> dict[str, Any]:
         """The keys of an item of `adapter_response.findings[]`."""
         changed_by = None if self.changed_by is None else list(self.changed_by)
-        return {**vars(self), "code": str(self.code), "changed_by": changed_by}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**values, "code": str(self.code), "changed_by": changed_by}
 
 
 Status = Literal["pass", "warn", "fail", "error", "skipped"]

@@ -278,6 +278,7 @@ class _Evaluation:
                     Code.INCONCLUSIVE,
                     f"the ledger has no entry of sink {name}, and of others {plural(len(order), 'micro-batch')}: if it "
                     "is new, restart the query and it begins with the next one; else run `recon ledger rebuild`",
+                    about="no entry of the sink",
                 )
             else:
                 has = [other for other in self.sinks if other != name and order[0] in self.sinks[other].batches]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from recon.checks.evidence.coverage import FirstReaders, coverage
-from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.findings import Findings, commit_of, exactly, named
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.table_history import (
     alive,
@@ -87,11 +87,7 @@ def _written(
 
 
 def _report_mutation(commit: DeltaCommit, findings: Findings) -> None:
-    """A commit that changed rows of the ledger's commits.
-
-    What the messages say does not depend on where the judged entries begin: a finding without a place is known by its
-    message, and a commit that the next audit sees again is one finding.
-    """
+    """A commit that changed rows of the ledger's commits."""
     lost = rows_lost(commit)
     rows = "an unknown number of rows" if lost is None else plural(lost, "row")
     what = commit.operation + (f" with mode {mode}" if (mode := commit.operation_parameters.get("mode")) else "")
@@ -99,6 +95,7 @@ def _report_mutation(commit: DeltaCommit, findings: Findings) -> None:
         Code.MUTATED,
         f"version {commit.version} is {what}, which changed rows that were written before and took away {rows}; find "
         f"out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
+        about=commit_of(commit),
         changed_by=(commit.version,),
     )
     if lost != 0 and not wipes(commit):
@@ -106,6 +103,7 @@ def _report_mutation(commit: DeltaCommit, findings: Findings) -> None:
             Code.GAP,
             f"{rows} {'is' if lost == 1 else 'are'} gone since version {commit.version} ({commit.operation} at "
             f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z); source_rows names their offsets",
+            about=commit_of(commit),
             rows=lost,
             changed_by=(commit.version,),
         )
@@ -119,6 +117,7 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
             Code.INCONCLUSIVE,
             f"version {commit.version} is a RESTORE to a point in time, so which commits it undid is not known; "
             "see DESCRIBE HISTORY",
+            about=commit_of(commit),
         )
         return
     undone = sorted(version for version in written if target < version < commit.version)
@@ -135,6 +134,7 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
             Code.MUTATED,
             f"version {commit.version} is a RESTORE to version {target}, which undid {versions}; "
             "a restart does not write them again: read their ranges once more",
+            about="" if one else commit_of(commit),
             head=written[undone[0]] if one else None,
             changed_by=(commit.version,),
         )
@@ -154,6 +154,7 @@ def _report_unnamed(
             Code.GAP,
             f"rows of micro-batches before the period are gone since version {commit.version}, a RESTORE to version "
             f"{target}; `recon audit --full` names their offsets",
+            about=f"before the period, {commit_of(commit)}",
             changed_by=(commit.version,),
         )
 
@@ -167,6 +168,7 @@ def _report_rollback(
         f"{delta.location} was rolled back or replaced: its version {delta.last} does not descend from "
         f"{plural(len(undone), 'audited commit')} (version {some(undone)}); a restart does not write them again: find "
         "out who did it, and read their ranges once more",
+        about="" if len(undone) == 1 else f"versions {exactly(undone)}",
         head=audited[undone[0]] if len(undone) == 1 else None,
         changed_by=(),
     )

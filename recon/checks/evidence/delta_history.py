@@ -13,7 +13,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.delta_changes import judge_changes
-from recon.checks.evidence.findings import Findings, every_number, ledger_of, named, no_entries, quiet
+from recon.checks.evidence.findings import Findings, every_number, exactly, ledger_of, named, no_entries, quiet
 from recon.checks.evidence.lost_files import judge_files
 from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.own_writes import (
@@ -185,6 +185,7 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
             Code.LEDGER_ORPHAN,
             f"there is no {delta.words.table} at {delta.location}, and the ledger claims commits in it: it was removed "
             "or moved; correct the sink's target in recon.yml, or restore the table",
+            about=f"no table {delta.location}",
         )
         return
     width = widths(ledger)
@@ -388,6 +389,7 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
             Code.INCONCLUSIVE,
             f"{delta.location}/_delta_log has no commit file for version {some(missing)}, though older ones are there: "
             "what those commits did is not known; restore the files from a copy",
+            about=f"no commit file {exactly(missing)}",
         )
 
 
@@ -406,7 +408,8 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
         if whole:
             findings.add(Code.METRIC_UNRELIABLE, unknown)
         else:
-            findings.add(Code.INCONCLUSIVE, f"{unknown}; `recon audit --full` looks at the rows of all micro-batches")
+            message = f"{unknown}; `recon audit --full` looks at the rows of all micro-batches"
+            findings.add(Code.INCONCLUSIVE, message, about=f"rows before version {rows.version} not counted")
         return
     counted = "the ledger" if rows.since < 0 else f"the audit up to version {rows.since}, and the ledger since,"
     if rows.held > rows.accounted and not whole:
@@ -415,21 +418,23 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
             f"{delta.location} had {plural(rows.held, 'row')} before version {rows.version}, and {counted} accounts "
             f"for {rows.accounted:,}: others were added by commits that are cleaned up from the log, and whether they "
             "double rows is not known; `recon audit --full` looks at the rows of all micro-batches",
+            about=f"before version {rows.version} {rows.held} rows, {rows.accounted} since {rows.since}",
         )
     elif rows.missing:
-        # Before which version it had how many rows changes as more of the log is cleaned up, and is in the evidence:
-        # a finding without a place is known by its message.
+        # Before which version it had how many rows changes as more of the log is cleaned up, and is in the evidence.
         gone, one = plural(rows.missing, "row"), rows.missing == 1
         findings.add(
             Code.MUTATED,
             f"{delta.location} lacks {gone} that {counted} accounts for: commits that are cleaned up from the log took "
             f"{'it' if one else 'them'} away; find out who ran a DELETE, a RESTORE or an overwrite",
+            about=f"{rows.missing} rows since {rows.since}",
             changed_by=(),
         )
         findings.add(
             Code.GAP,
             f"{gone} that {'was' if one else 'were'} written to {delta.location}, and that {counted} accounts for, "
             f"{'is' if one else 'are'} gone, and the log no longer shows why; source_rows names the offsets",
+            about=f"{rows.missing} rows since {rows.since}",
             rows=rows.missing,
             changed_by=(),
         )
@@ -447,6 +452,7 @@ def _report_uncounted(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWit
             f"commits of others that are cleaned up from the log of {delta.location} may have replaced rows of "
             f"restored entries ({every_number(restored)}), of which it is not known how many rows the sink was given; "
             "compare them with the source, then accept it",
+            about=f"restored {every_number(restored)}",
         )
 
 
@@ -457,6 +463,7 @@ def _report_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWi
             f"the {delta.words.table} at {delta.location} no longer shows {never_read}, which no audit had read. "
             "Whether rows were taken away there is not known: micro-batches replace rows, so that their number does "
             "not tell. Compare the table with its source, then accept this, and audit within the log's retention",
+            about=f"not read: {never_read}",
             changed_by=(),
         )
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from recon.checks.evidence.coverage import Key
-from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Verdict, Witnesses
+from recon.model import Code, DeltaCommit, EntryHead, Finding, LedgerSlice, Level, Verdict, Witnesses
 from recon.model.ledger import Numbered, named
 from recon.model.offsets import Spans
 from recon.text import some
@@ -89,18 +89,29 @@ class Findings:
         counts = Counter(str(f.code) for f in left)
         by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
         # Who accepts them accepts these, and not as many others.
-        digest = sha256(repr([(str(f.code), f.batch_id, f.epoch, f.message) for f in left]).encode()).hexdigest()[:8]
+        digest = sha256(repr([f.subject for f in left]).encode()).hexdigest()[:8]
         last = Finding(
             code=left[0].code,
             message=f"{len(left)} more findings are not listed: {by_code} (digest {digest})",
+            about=f"not listed: {digest}",
             pipeline=self.pipeline,
             sink=self.sink,
         )
         return [*kept, last]
 
 
+def exactly(values: Iterable[object]) -> str:
+    """A digest of all these values, in their order, for `Finding.about`: a message names the first of them."""
+    return sha256(repr([str(value) for value in values]).encode()).hexdigest()[:16]
+
+
+def commit_of(commit: DeltaCommit) -> str:
+    """What tells a commit of others from every other one, for `Finding.about`; numbers begin anew in a new table."""
+    return f"version {commit.version} of {commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
+
+
 def every_number(heads: Iterable[Numbered]) -> str:
-    """The numbers of micro-batches, none left out, in a message that is accepted for these alone."""
+    """The numbers of micro-batches, none left out: what is said of these is accepted for these alone."""
     of_epoch: dict[int, list[int]] = {}
     for head in heads:
         of_epoch.setdefault(head.epoch, []).append(head.batch_id)

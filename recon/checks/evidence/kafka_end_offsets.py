@@ -96,7 +96,8 @@ class KafkaEndOffsets(EvidenceCheck):
         for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
             if topic is None:
-                findings.add(Code.INCONCLUSIVE, f"topic {name} was read, and its end offsets were not", topic=name)
+                message = f"topic {name} was read, and its end offsets were not"
+                findings.add(Code.INCONCLUSIVE, message, about="end offsets", topic=name)
             elif not topic.exists:
                 for key, incarnation in incarnation_of.items():
                     _judge_missing(key, incarnation.walked.frontier, witnesses, findings)
@@ -139,6 +140,7 @@ class KafkaEndOffsets(EvidenceCheck):
                         f"{key}: the log ends at {partition.log_end}, below {committed} which was read, and the topic "
                         f"is the same (leader epoch {partition.leader_epoch}): its log was cut off by an unclean "
                         "leader election; what was read beyond cannot be compared any more",
+                        about=f"log end {partition.log_end}, leader epoch {partition.leader_epoch}",
                         key=key,
                     )
                 else:
@@ -173,6 +175,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 f"topic {topic.topic} was deleted and created again: {reason}; stop the query and start it on "
                 "a fresh checkpoint, or offsets of the old topic will be taken for those of the new one",
                 topic=topic.topic,
+                about=f"topic id {topic.topic_id}",
                 partition=key.partition if len(recreated) == 1 else None,
             )
         self._report(tally, witnesses.now, findings)
@@ -359,7 +362,7 @@ def _judge_missing(key: Key, committed: int, witnesses: Witnesses, findings: Fin
     end = previous.log_ends.get((key.topic, key.partition)) if previous else None
     if end is None or end < committed:
         message = f"{key} is gone from Kafka, and no audit saw how far it went: it was read up to {committed}"
-        findings.add(Code.INCONCLUSIVE, message, key=key)
+        findings.add(Code.INCONCLUSIVE, message, about=f"gone, read up to {committed}", key=key)
     elif end == committed:
         message = f"{key} is gone from Kafka; it was read up to {committed}, the last end that an audit saw"
         findings.add(Code.CLOSED, message, key=key)

@@ -95,7 +95,9 @@ class LagTrend(ProgressCheck):
         elif grows and self.error_if_within is not None:
             why = why_unknown(witnesses.kafka, "no log start seen before, no retention.ms known")
             findings.add(
-                Code.INCONCLUSIVE, f"when Kafka will delete what is unread cannot be forecast ({why}), and {lag_text}"
+                Code.INCONCLUSIVE,
+                f"when Kafka will delete what is unread cannot be forecast ({why}), and {lag_text}",
+                about="no forecast",
             )
         kafka = known(witnesses.kafka)
         return findings.verdict(

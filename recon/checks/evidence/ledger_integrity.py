@@ -83,7 +83,8 @@ def _looked_up_to(witnesses: Witnesses, ledger: LedgerSlice) -> int | None:
 def _judge_previous(witnesses: Witnesses, findings: Findings) -> None:
     if isinstance(witnesses.previous, Unavailable):
         reason = witnesses.previous.reason
-        findings.add(Code.INCONCLUSIVE, f"how far the chain had come at earlier audits cannot be compared: {reason}")
+        message = f"how far the chain had come at earlier audits cannot be compared: {reason}"
+        findings.add(Code.INCONCLUSIVE, message, about="chain at earlier audits")
 
 
 def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
@@ -94,12 +95,15 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             Code.TAMPERED,
             f"{witnesses.proofs.damaged[sink]}; this audit judged the whole ledger, and what earlier audits refuted "
             "may be forgotten",
+            about=f"proof, state {witnesses.proofs.lengths.get(sink)}",
         )
     if sink in witnesses.proofs.erasures_edited:
-        findings.add(Code.TAMPERED, witnesses.proofs.erasures_edited[sink])
+        which = f"erasures {witnesses.proofs.erasures.get(sink)}"
+        findings.add(Code.TAMPERED, witnesses.proofs.erasures_edited[sink], about=which)
     if sink in witnesses.proofs.erasures_unknown:
         reason = witnesses.proofs.erasures_unknown[sink]
-        findings.add(Code.INCONCLUSIVE, f"what was erased on somebody's request cannot be read: {reason}")
+        message = f"what was erased on somebody's request cannot be read: {reason}"
+        findings.add(Code.INCONCLUSIVE, message, about="erasures")
     for erasure in witnesses.proofs.erased.get(sink, ()):
         findings.add(Code.ERASED, erasure.sentence)
     if sink in witnesses.proofs.contradicted:
@@ -109,15 +113,18 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             Code.TAMPERED,
             f"{witnesses.proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else "
             "its results recorded for later audits may be forgotten",
+            about=f"results of {witnesses.proofs.of_sink[sink].invocation_id}",
         )
     if sink in witnesses.proofs.heads_unknown:
         reason = witnesses.proofs.heads_unknown[sink]
-        findings.add(Code.INCONCLUSIVE, f"whether the entries lead to the head that was signed is not known: {reason}")
+        message = f"whether the entries lead to the head that was signed is not known: {reason}"
+        findings.add(Code.INCONCLUSIVE, message, about="signed heads")
     if sink in witnesses.proofs.unreadable:
         findings.add(
             Code.INCONCLUSIVE,
             f"the state that earlier audits left cannot be read ({witnesses.proofs.unreadable[sink]}): what they "
             "refuted is not known; this audit judged the whole ledger",
+            about="proof",
         )
     known_end = _known_end(witnesses)
     if known_end is None:
@@ -139,6 +146,7 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             Code.TAMPERED,
             f"the ledger has no entry {known_end.sequence} any more, which the audit of "
             f"{known_end.at:%Y-%m-%d %H:%M:%S}Z saw: entries were removed since",
+            about=f"entry {known_end.sequence} {known_end.entry_hash}",
         )
 
 

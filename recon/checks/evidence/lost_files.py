@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recon.checks.evidence.coverage import Key
-from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.findings import Findings, exactly, named, offsets
 from recon.lazy import np
 from recon.model import Code, DataFile, DeltaWitness, EntryHead, LedgerSlice, LiveFiles, Unavailable
 from recon.text import plural, some
@@ -18,6 +18,7 @@ def judge_files(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) ->
         findings.add(
             Code.INCONCLUSIVE,
             f"whether the data files of {delta.location} are all there is not known: {gone.reason}",
+            about="data files",
         )
         return
     if not gone:
@@ -28,6 +29,7 @@ def judge_files(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) ->
         Code.MUTATED,
         f"{delta.location} lacks {plural(len(gone), 'data file')} that its log names, with {rows}: "
         f"{some(file.path for file in gone)}; restore them from a copy, and find out what removes files past Delta",
+        about=f"data files {exactly(sorted(file.path for file in gone))}",
         changed_by=(),
     )
     unnamed: list[DataFile] = []
@@ -69,6 +71,7 @@ def _report_unnamed(files: Sequence[DataFile], findings: Findings) -> None:
         Code.GAP,
         f"rows{written} are gone with {plural(len(files), 'data file')} whose statistics do not name offsets; "
         "source_rows names them",
+        about=f"data files {exactly(file.path for file in files)}",
         changed_by=(),
     )
 

@@ -27,6 +27,7 @@ def judge_changes(log: SinkLog, findings: Findings) -> None:
             Code.MUTATED,
             f"{log.location} no longer has all that {who} wrote: {writes[0].lacks}{'' if alone else ', and more'}; "
             "find out what changes it, and restore it from a copy",
+            about="" if alone else who,
             head=first if alone else None,
             changed_by=(),
         )
@@ -34,6 +35,7 @@ def judge_changes(log: SinkLog, findings: Findings) -> None:
         findings.add(
             Code.MUTATED,
             f"rows that were written are gone: {changes.replaced}; find out what changes it, and write them again",
+            about=changes.replaced,
             changed_by=(),
         )
     if changes.foreign:

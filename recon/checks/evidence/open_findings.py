@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from recon.checks.evidence.coverage import Key, cleaned, is_compacted, log_start_of, widths
 from recon.checks.evidence.kafka_states import was_held
-from recon.checks.evidence.rows_of_others import EACH
 from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
@@ -97,16 +96,17 @@ def _accepted(finding: Finding, check: str, open_: Sequence[OpenFinding]) -> Fin
 def _is_same_doubling(one: OpenFinding, finding: Finding, check: str) -> bool:
     """Whether rows that are doubled are as many as those that were accepted: the offsets may be those of many rows.
 
-    The end of a message says how many; of a part of the offsets, its beginning may name other micro-batches. That
-    offsets were read twice, which another check finds, says nothing of rows. Which commits of others added rows, audits
-    tell as long as the log has them.
+    That offsets were read twice, which another check finds, says nothing of rows. Where `about` does not say how many
+    rows, the message does; of a part of the offsets, its beginning may name other micro-batches.
     """
-    if not one.is_doubling:
-        return True
-    mine, other = (f.message.partition(EACH)[0] for f in (one.finding, finding))
+    if not one.is_doubling or one.check != check:
+        return not one.is_doubling
+    if None not in (one.finding.about, finding.about):
+        return one.finding.about == finding.about
+    mine, other = one.finding.message, finding.message
     if one.finding.span != finding.span:
         mine, other = (message.rpartition(") ")[2] for message in (mine, other))
-    return mine == other and one.check == check
+    return mine == other
 
 
 def _is_answered(finding: Finding, open_: Sequence[OpenFinding]) -> bool:

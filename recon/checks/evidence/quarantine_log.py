@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.findings import Findings, commit_of, exactly, named
 from recon.checks.evidence.table_history import alive, is_restore, restored_version
 from recon.model import (
     REPAIRS,
@@ -314,7 +314,8 @@ def judge_quarantine(ledger: LedgerSlice, witnesses: Witnesses, findings: Findin
 
 
 def _report_unread(reason: str, findings: Findings) -> None:
-    findings.add(Code.INCONCLUSIVE, f"whether the rows that wait in quarantine are still there is not known: {reason}")
+    message = f"whether the rows that wait in quarantine are still there is not known: {reason}"
+    findings.add(Code.INCONCLUSIVE, message, about="quarantine")
 
 
 def _judge_table(seen: QuarantineLog, findings: Findings) -> None:
@@ -325,12 +326,14 @@ def _judge_table(seen: QuarantineLog, findings: Findings) -> None:
             Code.MUTATED,
             f"{table} ends with version {seen.log.last}, and an earlier audit read version {before.version}: it was "
             "put back to an older copy; find out who did it, and restore the newer one",
+            about=f"quarantine ends with version {seen.log.last}, was read up to {before.version}",
         )
     if seen.is_replaced and (seen.adding or seen.removing or seen.is_cut):
         findings.add(
             Code.MUTATED,
             f"{table} is another table than an earlier audit read, and not recon alone wrote it: its rows may be "
             "others than those that were quarantined; restore the table that was there",
+            about=f"another quarantine table: {seen.log.table_id}",
         )
     files = seen.log.files
     gone = files.gone if isinstance(files, LiveFiles) else files
@@ -342,6 +345,7 @@ def _judge_table(seen: QuarantineLog, findings: Findings) -> None:
             Code.MUTATED,
             f"{table} lacks {plural(len(gone), 'data file')} that its log names: {some(file.path for file in gone)}; "
             "restore them from a copy, and find out what removes files past Delta",
+            about=f"quarantine files {exactly(sorted(file.path for file in gone))}",
         )
 
 
@@ -358,6 +362,7 @@ def _judge_commits(seen: QuarantineLog, findings: Findings) -> None:
                 f"version {commit.version} of {table} is {commit.operation or 'a commit without an operation'}, which "
                 f"recon did not make: rows that wait there may have other values than were quarantined; {at}, and "
                 f"compare them with version {commit.version - 1}",
+                about=f"quarantine {commit_of(commit)}",
             )
     strangers = [commit for commit in seen.adding if commit.version in still]
     if strangers:
@@ -377,6 +382,7 @@ def _judge_restore(seen: QuarantineLog, commit: DeltaCommit, findings: Findings)
         findings.add(
             Code.INCONCLUSIVE,
             f"{named_version} to a point in time, so which commits it undid is not known; see DESCRIBE HISTORY",
+            about=f"quarantine {commit_of(commit)}",
         )
         return
     between = [seen.log.commits.get(version) for version in range(target + 1, commit.version)]
@@ -388,6 +394,7 @@ def _judge_restore(seen: QuarantineLog, commit: DeltaCommit, findings: Findings)
             f"{named_version} to version {target}, which undid {what}: rows that were released may wait again, and "
             "rows that were quarantined may be gone; find out who ran it, and compare the table with version "
             f"{commit.version - 1}",
+            about=f"quarantine {commit_of(commit)}",
         )
 
 
@@ -409,6 +416,7 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
             Code.INCONCLUSIVE,
             f"{table} does not have {plural(lacks.rows, 'row')} that should wait there by the ledger's counts, and no "
             "earlier audit counted them; `recon audit --full` looks whether the sink has them",
+            about=f"quarantine lacks {lacks.rows}",
         )
         return
     how = f"; rows were removed in version {since}" if since else "; there is no table" if seen.is_gone else ""
@@ -427,6 +435,7 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
     findings.add(
         Code.GAP,
         f"{table} no longer has {what} that waited there ({lacks.rows} in all){how}; {step}",
+        about=f"quarantine lacks {lacks.rows} after {before}",
         rows=lacks.rows - before,
     )
 

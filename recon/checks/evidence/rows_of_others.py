@@ -20,7 +20,6 @@ from recon.model.proof import CoveredRanges, OffsetsOfOthers, SinkProof
 
 MOST_RANGES = 1_000  # that a state remembers: some 20 kB
 
-EACH = " rows each"  # in a finding, behind how many rows there are, and before who added them
 
 ByPartition = dict[tuple[str, int], Spans]
 

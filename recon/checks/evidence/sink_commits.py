@@ -123,6 +123,7 @@ def _report_gone(log: SinkLog, findings: Findings) -> None:
         Code.MUTATED,
         f"there is no table {log.location}: it was dropped or renamed, so the rows that were written to it are not "
         "there; put it back, by its name or from a backup, or read the topic again on a new checkpoint",
+        about=f"no table {log.location}",
         changed_by=(),
     )
 
@@ -145,6 +146,7 @@ def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> Non
         Code.MUTATED,
         f"the sink's own record of writes to {log.location} was edited: up to number {number} it has {what} at the "
         f"audit of {proof.at:%Y-%m-%d %H:%M:%S}Z; `recon audit --full` names the micro-batches that the ledger has",
+        about=f"record up to {number}: {kept} writes, {rows_kept} rows",
         changed_by=(),
     )
 
@@ -159,7 +161,8 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
         findings.add(
             Code.MUTATED,
             f"{log.location} lacks {rows} that had been written to it: somebody removed {them} {since}; source_rows "
-            f"names the offsets of those whose micro-batch it reads{digest(witnesses)}",
+            f"names the offsets of those whose micro-batch it reads",
+            about=f"{gone} rows {since} {digest(witnesses)}",
             rows=gone,
             changed_by=(),
         )
@@ -168,7 +171,8 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
             Code.MUTATED,
             f"{log.location} has {replaced}: {since if counted else 'since they were written'}, somebody put other "
             "rows in the place of some, or doubled some and removed as many; source_rows names the offsets of missing "
-            f"rows whose micro-batch it reads, and those of doubled ones{digest(witnesses)}",
+            f"rows whose micro-batch it reads, and those of doubled ones",
+            about=f"replaced {since} {digest(witnesses)}",
             changed_by=(),
         )
     elif unknown := why_unknown_rows(witnesses):

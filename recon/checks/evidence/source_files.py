@@ -17,6 +17,7 @@ from recon.checks.period import Period
 from recon.model import Code, LedgerSlice, SourceFile, SourceFiles, Verdict, Witnesses, why_unknown
 from recon.model.file_offsets import described, is_files, query_of
 from recon.model.positions import SourceKind
+from recon.model.source_files import ChangedFile
 from recon.text import plural, some
 
 
@@ -85,6 +86,7 @@ class SourceFilesRead(EvidenceCheck):
                 Code.RECREATED,
                 f"the checkpoint is of query {source.query_id}, and query {query_of(newest.topic)} read last: which "
                 "files that one read is not known any more; correct the pipeline's checkpoint, or restore it",
+                about=f"query {source.query_id}",
                 key=newest,
             )
             return findings.verdict("")
@@ -95,7 +97,8 @@ class SourceFilesRead(EvidenceCheck):
         _judge_read_again(newest, source, witnesses, findings)
         for file, why in source.passed_over:
             what = f"{source.location}: {file.path} of {_at(file.modified)} was never read, and Spark passes over it"
-            findings.add(Code.GAP, f"{what}: {why}; write it to the folder under a new name", key=newest)
+            message = f"{what}: {why}; write it to the folder under a new name"
+            findings.add(Code.GAP, message, about=f"{file.path} of {_at(file.modified)}", key=newest)
         waiting = [*source.waiting, *_logged(source, come_to)]
         entries = ledger_of(witnesses)
         if waiting and (entries is None or not entries.later):
@@ -121,7 +124,8 @@ class SourceFilesRead(EvidenceCheck):
         for code, limit in ((Code.STALLED, self.error_after), (Code.LAG, self.warn_after)):
             if limit is not None and now - oldest.modified > limit.length:
                 why = f"{oldest.path} of {_at(oldest.modified)} is not read, longer than {limit}"
-                findings.add(code, f"{source.location}: {why}; see whether the query runs and keeps up", key=key)
+                message = f"{source.location}: {why}; see whether the query runs and keeps up"
+                findings.add(code, message, about="waiting", key=key)
                 return
 
 
@@ -223,7 +227,7 @@ def _judge_begun_again(
 
 
 def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findings: Findings) -> None:
-    """Files that were read twice, or changed after they were read; a finding of each, which its message alone names.
+    """Files that were read twice, or changed after they were read; a finding of each.
 
     By its log entry it would be the same finding as that of another file there.
     """
@@ -232,12 +236,13 @@ def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findi
             continue  # its rows replace those of the first time
         what = f"{source.location}: {taken.path} was read in log entry {taken.entry} and in {taken.again}"
         if taken.modified == taken.modified_again:
-            findings.add(Code.DUPLICATE, f"{what}: its rows are in the sink twice", key=key)
+            findings.add(Code.DUPLICATE, f"{what}: its rows are in the sink twice", about=_twice(taken), key=key)
         else:
             written = f"written again at {_at(taken.modified_again)}"
             findings.add(
                 Code.INCONCLUSIVE,
                 f"{what}, {written}: rows that were in it before are in the sink twice; compare them, then accept this",
+                about=_twice(taken),
                 key=key,
             )
     for taken in source.renamed:
@@ -247,6 +252,7 @@ def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findi
                 f"{source.location}: {taken.path}, read in log entry {taken.again}, has exactly the "
                 f"modification time of {taken.before}, which was read in log entry {taken.entry} and is gone: where it "
                 "was renamed, its rows are in the sink twice; compare them, then accept this",
+                about=f"{taken.path} in {taken.again}, {taken.before} in {taken.entry}",
                 key=key,
             )
     for taken in source.replaced:
@@ -255,8 +261,14 @@ def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findi
             f"{source.location}: {taken.path} was written again at {_at(taken.modified_again)}, after it was read in "
             f"log entry {taken.entry} as of {_at(taken.modified)}, and Spark reads a file once: rows new in it "
             "are in no sink; compare them, write new rows to new files, then accept this",
+            about=f"{taken.path} in {taken.entry}, again {_at(taken.modified_again)}",
             key=key,
         )
+
+
+def _twice(taken: ChangedFile) -> str:
+    """A file and its two log entries, which tell it from others."""
+    return f"{taken.path} in {taken.entry} and {taken.again}"
 
 
 def _at(instant: datetime) -> str:

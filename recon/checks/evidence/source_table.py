@@ -94,6 +94,7 @@ class SourceTableVersions(EvidenceCheck):
                 Code.RECREATED,
                 f"{table.location} has the id {table.table_id}, and what was read last is {newest}: the table was made "
                 "anew, and the query needs a fresh checkpoint, or recon.yml names another one than the query reads",
+                about=f"table {table.table_id}",
                 key=newest,
             )
             return findings.verdict("")

@@ -116,11 +116,11 @@ def rows_replaced(witnesses: Witnesses) -> str:
 
 
 def digest(witnesses: Witnesses) -> str:
-    """Which rows came or went besides recon's own, for the end of a message, so that who accepts it accepts these."""
+    """Which rows came or went besides recon's own, for `Finding.about`: who accepts it accepts these."""
     summed = _summed(witnesses)
     if summed is None or not summed.difference:
         return ""
-    return f" (digest {summed.difference:08x} of the source offsets that came or went)"
+    return f"{summed.difference:08x}"
 
 
 def why_unknown_rows(witnesses: Witnesses) -> str:

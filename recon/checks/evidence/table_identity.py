@@ -45,6 +45,7 @@ def judge_identity(
         findings.add(
             Code.MUTATED,
             f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
+            about=f"another table: {delta.table_id}",
             changed_by=(),
         )
     unnamed = lacking - told
@@ -56,6 +57,7 @@ def judge_identity(
             Code.GAP,
             f"rows that were written to {delta.location} before the period are gone with the table that was there; "
             "`recon audit --full` names their offsets",
+            about=f"before the period, another table: {delta.table_id}",
             changed_by=(),
         )
     return frozenset(lacking | (told - set(confirmed)))

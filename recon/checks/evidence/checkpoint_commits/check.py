@@ -182,6 +182,7 @@ class _Evaluation:
                 Code.INCONCLUSIVE,
                 f"checkpoint {self.checkpoint.location} holds no micro-batch any more, though the ledger does: its "
                 "offsets were deleted, and the query's next start begins a new epoch",
+                about="empty checkpoint",
             )
             return self.findings.verdict("")
         recorded = unrouted = 0

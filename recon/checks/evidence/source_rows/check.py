@@ -385,11 +385,13 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     explained = tell_explained(of_partitions, "record", findings)
     judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=False)
     for change in changes(counts, witnesses):
-        findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
+        message = f"{change}: counts do not show which micro-batches' rows are gone"
+        findings.add(Code.INCONCLUSIVE, message, about=change)
     doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
     if no_row_tells(witnesses):
         for reason in doubling:
-            findings.add(Code.INCONCLUSIVE, f"{reason}, and no row says which record it was made of")
+            message = f"{reason}, and no row says which record it was made of"
+            findings.add(Code.INCONCLUSIVE, message, about=reason)
     sink = _rows_of(counts, witnesses, findings)
     if sink is not None:
         judge_present(sink)

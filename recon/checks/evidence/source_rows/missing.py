@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from recon.checks.evidence.coverage import is_compacted
+from recon.checks.evidence.findings import commit_of
 from recon.checks.evidence.kafka_states import was_held
 from recon.checks.evidence.row_accounting import Piece
 from recon.checks.evidence.source_rows.made import filtered_by_transform, lost_by_fingerprints, read_others
@@ -227,10 +228,10 @@ def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
         )
         if missing.removed:
             apart = "rows of this pipeline are missing: give each pipeline a table of its own, or keys that cannot meet"
-            sink.findings.add(Code.MUTATED, what + apart)
+            sink.findings.add(Code.MUTATED, what + apart, about=commit_of(commit))
         elif not ledger.complete and commit.version > judged:
             unread = "rows of earlier micro-batches were not read: `recon audit --full` looks at them"
-            sink.findings.add(Code.INCONCLUSIVE, what + unread)
+            sink.findings.add(Code.INCONCLUSIVE, what + unread, about=commit_of(commit))
 
 
 def _without_a_record(

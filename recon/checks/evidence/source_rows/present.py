@@ -9,7 +9,7 @@ from recon.checks.evidence.coverage import Key, by_key, by_partition
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
-from recon.checks.evidence.rows_of_others import EACH, read_of_others, releases, search
+from recon.checks.evidence.rows_of_others import read_of_others, releases, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_counts import count_said, digest, may_repeat, of_others, rows_repeated
@@ -89,7 +89,8 @@ def judge_repeated_rows(counts: Account, witnesses: Witnesses, findings: Finding
     findings.add(
         code,
         f"{log.location} has {count_said(witnesses)}: {plural(repeated, 'row')} {are} doubled{since}; where the "
-        f"transform makes several rows of one record, say so in recon.yml: rows: {{explodes: true}}{digest(witnesses)}",
+        f"transform makes several rows of one record, say so in recon.yml: rows: {{explodes: true}}",
+        about=f"{repeated} rows{since} {digest(witnesses)}",
         rows=repeated,
     )
 
@@ -155,7 +156,7 @@ def _judge_repeated(sink: SinkRows) -> None:
         if alone:
             of_readings = of_readings.union(told.minus(seen))
         for span, topics in _without(_with_topics(sink, group), of_readings):
-            what, then = f"{key}: {offsets(*span)} have {each:,}{EACH}", "remove its rows"
+            what, then = f"{key}: {offsets(*span)} have {each:,} rows each", "remove its rows"
             if Spans((span,)).minus(seen):
                 what += f", and {', or '.join(who)}"
                 then = then if not of_releases else "remove all but one"
@@ -169,7 +170,7 @@ def _judge_repeated(sink: SinkRows) -> None:
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
                 many = Span(*span).size * (each - topics) if topics < each else None
-                sink.findings.add(code, f"{what}: {then}", key=key, span=span, rows=many)
+                sink.findings.add(code, f"{what}: {then}", about=_rows_each(each), key=key, span=span, rows=many)
     _judge_other_pipelines(sink, (commit.stamp for commit in others(log, sink.ledger) if commit.stamp is not None))
 
 
@@ -200,9 +201,16 @@ def _judge_repeated_in_record(sink: SinkRows) -> None:
             judged = left.intersect(stretches.ranges) if stretches is not None else Spans()
             what = f"have {each:,} rows each: remove all but one"
             if stretches is not None:
-                sink.report(code, stretches.pieces(judged), what, records=each == 2)
+                sink.report(code, stretches.pieces(judged), what, records=each == 2, about=_rows_each(each))
             for one in left.minus(judged):
-                sink.findings.add(code, f"{key}: {offsets(*one)} {what}", key=key, span=one, rows=one.size * (each - 1))
+                sink.findings.add(
+                    code,
+                    f"{key}: {offsets(*one)} {what}",
+                    about=_rows_each(each),
+                    key=key,
+                    span=one,
+                    rows=one.size * (each - 1),
+                )
     _judge_other_pipelines(sink, (commit.stamp for commit in theirs))
 
 
@@ -327,7 +335,11 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     twice = Spans.of(span for span, depth in _depths(Span(p.start, p.end) for p in readings) if depth > 1)
     if twice.size == surplus:
         sink.report(
-            code, stretches.pieces(twice), "have two rows each: remove those of the later attempt", records=True
+            code,
+            stretches.pieces(twice),
+            "have two rows each: remove those of the later attempt",
+            records=True,
+            about=_rows_each(2),
         )
         return
     if before:
@@ -340,13 +352,15 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     if _counted_as_made(sink, pieces):
         declare = "; where the transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}"
     if exactly.size == surplus and len(exactly.ranges) <= _NAMED:
-        sink.report(code, stretches.pieces(exactly), f"have two rows each: remove one of them{declare}", records=True)
+        what = f"have two rows each: remove one of them{declare}"
+        sink.report(code, stretches.pieces(exactly), what, records=True, about=_rows_each(2))
         return
     key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     sink.findings.add(
         code,
         f"{key}: {offsets(*span)} of {named(heads[0])} have {plural(surplus, 'row')} too many: rows share an offset"
-        f"{_digest(group)}{declare}",
+        f"{declare}",
+        about=f"{surplus} rows too many, {_digest(group)}",
         head=heads[0],
         key=key,
         span=span,
@@ -354,12 +368,17 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     )
 
 
+def _rows_each(each: int) -> str:
+    """How many rows share an offset: of a part of the offsets it is the same, and of more rows another finding."""
+    return f"{each} rows each"
+
+
 def _digest(group: RowGroup) -> str:
-    """What tells in a message which offsets rows of a group share: who accepts it accepts these."""
+    """What tells which offsets rows of a group share: who accepts it accepts these."""
     if group.fingerprint is None:
         return ""
     once = of_ranges(OffsetSpan(group.topic, None, group.partition, *span) for span in group.present)
-    return f" (digest {(group.fingerprint - once) % PRIME:08x})"
+    return f"{(group.fingerprint - once) % PRIME:08x}"
 
 
 def _is_told_by_offset(sink: SinkRows, where: TopicPartition, mine: Spans, surplus: int) -> bool:

@@ -223,7 +223,7 @@ def report_untold(counts: Account, witnesses: Witnesses, rows: RowsWitness, find
     # Versions begin anew in a table that is made anew.
     of_table = f" (table id {log.table_id})" if log is not None and log.table_id else ""
     for reason in besides_counts(counts, witnesses):
-        findings.add(Code.INCONCLUSIVE, f"{reason}, and {lacks}{of_table}")
+        findings.add(Code.INCONCLUSIVE, f"{reason}, and {lacks}{of_table}", about=f"{reason}{of_table}")
 
 
 def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequence[str], proved: str = "") -> Verdict:

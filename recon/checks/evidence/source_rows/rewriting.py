@@ -129,7 +129,7 @@ def judge(
         )
         why = "the query makes several rows of one record, so that numbers of rows prove nothing"
         if heads:
-            findings.add(Code.INCONCLUSIVE, f"{why}: {step}: {every_number(heads)}")
+            findings.add(Code.INCONCLUSIVE, f"{why}: {step}: {every_number(heads)}", about=every_number(heads))
         return explained
     for entry in counts.open:
         if entry not in but and not (no_row_tells(witnesses) and _was_proved(counts, entry, witnesses)):

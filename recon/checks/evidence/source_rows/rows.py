@@ -94,12 +94,14 @@ class SinkRows:
             held[group.batch_id] = CountedRows(rows.rows + group.rows, both)
         return held
 
-    def report(self, code: Code, pieces: Iterable[Piece], what: str, *, records: bool = False) -> None:
+    def report(
+        self, code: Code, pieces: Iterable[Piece], what: str, *, records: bool = False, about: str | None = None
+    ) -> None:
         """Adds one finding per unbroken range; it names the micro-batches that read the range.
 
-        `records`: each of the offsets is known to be that of a record.
+        `records`: each of the offsets is known to be that of a record. `about` is as in `Finding`.
         """
-        report(self.ledger, self.findings, code, pieces, what, records=records)
+        report(self.ledger, self.findings, code, pieces, what, records=records, about=about)
 
     def report_removed(self, pieces: Iterable[Piece], what: str) -> None:
         """Adds a GAP per unbroken range of offsets that had a row; it names the commits that may have removed them."""
@@ -132,10 +134,11 @@ def report(
     *,
     records: bool = False,
     changed_by: tuple[int, ...] | None = None,
+    about: str | None = None,
 ) -> None:
     """Adds one finding per unbroken range; it names the micro-batches that read the range.
 
-    `records` and `changed_by` are as in `SinkRows`.
+    `records` and `changed_by` are as in `SinkRows`, `about` as in `Finding`.
     """
     for joined in _joined(pieces):
         first, last = (ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
@@ -149,6 +152,7 @@ def report(
             span=(start, end),
             rows=end - start if records else None,
             changed_by=changed_by,
+            about=about,
         )
 
 
