@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from recon.model import Code
 from tests.truth.histories import history
 from tests.truth.world import SINK, World
 
-HISTORIES = 300
+HISTORIES = int(os.environ.get("RECON_REWORDED", "300"))
 
 
 def _kept(world: World) -> set[tuple[Any, ...]]:
