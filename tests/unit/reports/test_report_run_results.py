@@ -108,6 +108,7 @@ def test_a_finding_has_its_keys():
         "message",
         "rows",
         "changed_by",
+        "about",
     ]
     assert (finding["code"], finding["start_offset"], finding["end_offset"]) == ("GAP", 15_340, 15_962)
 
