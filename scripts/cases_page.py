@@ -1,7 +1,8 @@
-"""Write the two tables of fault cases in docs/verdicts.md; `python scripts/cases_page.py`.
+"""Write the catalogue of fault cases and the two tables of docs/verdicts.md; `python scripts/cases_page.py`.
 
-The first is of the tests on real parts. Codes and tests come from their marks (`@pytest.mark.case(41, "GAP")`), answers
-from the last run of each (tests/cases/.results.json). A test that was not run here keeps the answer that the page has.
+The catalogue, tests/cases/catalogue.md, is of the tests on real parts. Codes and tests come from their marks
+(`@pytest.mark.case(41, "GAP")`), answers from the last run of each (tests/cases/.results.json). A test that was not run
+here keeps the answer that the catalogue has. The page's first table is the catalogue without the tests.
 
 The second is of the stories of tests/truth, which the script itself has the judge answer.
 """
@@ -19,12 +20,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "verdicts.md"
+CATALOGUE = ROOT / "tests" / "cases" / "catalogue.md"
 OUTCOMES = ROOT / "tests" / "cases" / ".results.json"
 _FOLDERS = ("cases", "crash", "kafka", "spark")
 Verdict = tuple[str, int, tuple[str, ...]]  # a test's name, the case, the codes
 _TABLE = re.compile(r"(?<=<!-- cases -->\n).*?(?=<!-- /cases -->)", re.DOTALL)
 _STORIES = re.compile(r"(?<=<!-- stories -->\n).*?(?=<!-- /stories -->)", re.DOTALL)
-TEST = re.compile(r"\[(\w+)\]\(\.\./([\w/.]+)\)")
+TEST = re.compile(r"\[(\w+)\]\(\.\./\.\./([\w/.]+)\)")
+_TITLE = """# The fault cases and their tests
+
+`python scripts/cases_page.py` writes this; docs/verdicts.md shows it to users, without the tests.
+
+"""
 
 CASES: Mapping[int, str] = {
     1: "ranges join, and rows add up",
@@ -142,8 +149,8 @@ class Marked:
 
     @property
     def link(self) -> str:
-        """The test, as the page names it."""
-        return f"[{self.name}](../{self.file})"
+        """The test, as the catalogue names it."""
+        return f"[{self.name}](../../{self.file})"
 
 
 def marked() -> list[Marked]:
@@ -190,20 +197,13 @@ def found() -> dict[Verdict, str]:
 
 
 def shown() -> dict[Verdict, str]:
-    """The answers that the page has now."""
+    """The answers that the catalogue has now."""
     answers = {}
-    for line in _table_of(PAGE.read_text(encoding="utf-8")).splitlines()[2:]:
+    for line in CATALOGUE.read_text(encoding="utf-8").removeprefix(_TITLE).splitlines()[2:]:
         _, case, _, codes, answer, tests, _ = line.split("|")
         for name, _ in TEST.findall(tests):
             answers[name, int(case), tuple(re.findall(r"\w+", codes))] = answer.strip()
     return answers
-
-
-def _table_of(page: str) -> str:
-    match = _TABLE.search(page)
-    if match is None:
-        raise ValueError(f"{PAGE} has no <!-- cases --> and <!-- /cases --> around its table")
-    return match[0]
 
 
 def table(tests: Sequence[Marked], answers: Mapping[Verdict, str]) -> str:
@@ -240,12 +240,18 @@ def stories() -> str:
     return "\n".join(lines) + "\n"
 
 
+def catalogue(*, fresh: bool = False) -> str:
+    """The catalogue as it should be; with `fresh`, answers of the last run here take the place of its own."""
+    return _TITLE + table(marked(), shown() | (found() if fresh else {}))
+
+
 def page(*, fresh: bool = False) -> str:
-    """The page with its table as it should be; with `fresh`, answers of the last run here take the page's place."""
-    answers = shown() | (found() if fresh else {})
-    text = _TABLE.sub(lambda _: table(marked(), answers), PAGE.read_text(encoding="utf-8"))
+    """docs/verdicts.md as it should be; with `fresh`, the judge answers the stories of the model anew."""
+    of_users = (line.rpartition(" | ")[0] + " |" for line in catalogue().removeprefix(_TITLE).splitlines())
+    text = _TABLE.sub(lambda _: "\n".join(dict.fromkeys(of_users)) + "\n", PAGE.read_text(encoding="utf-8"))
     return _STORIES.sub(lambda _: stories(), text) if fresh else text
 
 
 if __name__ == "__main__":
+    CATALOGUE.write_text(catalogue(fresh=True), encoding="utf-8")
     PAGE.write_text(page(fresh=True), encoding="utf-8")

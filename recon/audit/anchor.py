@@ -14,6 +14,7 @@ from recon.ledger.heads.notes import Head
 from recon.ledger.heads.places import publish
 from recon.ledger.ledger import utc_now
 from recon.model import NOT_ANCHORED, RunResult
+from recon.model.proof import HeadConflict
 from recon.project import Project
 from recon.text import plural, some
 
@@ -52,12 +53,12 @@ def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
 class Compared:
     """The ledger's chains, compared with the signed heads that are known here.
 
-    `contradicted` are those whose entries do not lead to their head, each with a sentence; `unknown` is why others
+    `contradicted` are those whose entries do not lead to their head; `unknown` is why others
     could not be compared, `unread` why any of them may have a larger head, at a place that could not be read. `notes`
     are what an audit says of the places.
     """
 
-    contradicted: Mapping[signing.Chain, str] = field(default_factory=dict)
+    contradicted: Mapping[signing.Chain, HeadConflict] = field(default_factory=dict)
     unknown: Mapping[signing.Chain, str] = field(default_factory=dict)
     unread: str = ""
     notes: tuple[str, ...] = ()
@@ -80,7 +81,9 @@ def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
         try:
             tree, _ = signing.tree_of(project, ledger, chain, head)
             if not signing.leads_to(tree, head):
-                contradicted[chain] = contradiction(head, tree.size)
+                has = f"{tree.size} entries" if tree.size < head.size else "other entries"
+                about = f"{has}, head of {head.size}: {head.root.hex()}"
+                contradicted[chain] = HeadConflict(contradiction(head, tree.size), about)
         except Exception as error:  # whatever its entries hold: the other chains are compared all the same
             unknown[chain] = signing.why(error)
     return Compared(contradicted, unknown, project.mask("; ".join(known.unread)), known.notes)

@@ -263,7 +263,7 @@ def _anchored(sink: SinkCompliance, heads: Mapping[tuple[str, str], str], compar
     names = (sink.pipeline, sink.sink)
     chain = replace(sink.chain, signed=heads.get(names, NOT_ANCHORED))
     if names in compared.contradicted:
-        chain = replace(chain, verified=False, reason=compared.contradicted[names])
+        chain = replace(chain, verified=False, reason=compared.contradicted[names].sentence)
     elif compared.unread and chain.verified:
         chain = replace(chain, verified=None, reason=compared.unread)
     return replace(sink, chain=chain)

@@ -327,6 +327,14 @@ class SinkProof:
         )
 
 
+@dataclass(frozen=True)
+class HeadConflict:
+    """That a ledger does not lead to a head that was signed; `about` is as in `Finding`."""
+
+    sentence: str
+    about: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Proofs:
     """The states of a pipeline's sinks, as an audit begins.
@@ -345,7 +353,7 @@ class Proofs:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     results_changed: Mapping[str, str] = field(default_factory=dict)
-    contradicted: Mapping[str, str] = field(default_factory=dict)
+    contradicted: Mapping[str, HeadConflict] = field(default_factory=dict)
     heads_unknown: Mapping[str, str] = field(default_factory=dict)
     erased: Mapping[str, Sequence[Erasure]] = field(default_factory=dict)
     erasures_edited: Mapping[str, str] = field(default_factory=dict)

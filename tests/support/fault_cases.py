@@ -1,7 +1,7 @@
 """Which fault cases the tests make (`@pytest.mark.case(41, "GAP")`), and what recon answered of each in a run.
 
-The answers of a run are kept in `OUTCOMES`, which is not tracked; scripts/cases_page.py writes the table of
-docs/verdicts.md from them. A test whose mark names no answer must get the one that the page has of it, unless
+The answers of a run are kept in `OUTCOMES`, which is not tracked; scripts/cases_page.py writes tests/cases/catalogue.md
+from them. A test whose mark names no answer must get the one that the catalogue has of it, unless
 RECON_CASES_ANEW is set, as one does to write another one there.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scripts import cases_page
+from tests.support.subjects import assert_subjects
 
 if TYPE_CHECKING:
     from recon.model import RunResult
@@ -32,6 +33,7 @@ def audit(project: Any, **options: Any) -> RunResult:
 
     run = run_audit(project, **options)
     _audits.append(run)
+    assert_subjects(run.results)
     return run
 
 
@@ -43,7 +45,7 @@ def watched(item: pytest.Item) -> Generator[None, Any, Any]:
         number, *codes = mark.args
         answer = mark.kwargs.get("answer")
         if _audits:
-            expected = [answer] if answer is not None else _on_the_page(item.name.partition("[")[0], number, codes)
+            expected = [answer] if answer is not None else _in_the_catalogue(item.name.partition("[")[0], number, codes)
             found = [(_answer(run), set(_codes(run))) for run in _audits]
             fitting = [said for said, told in found if set(codes) <= told and (not expected or said in expected)]
             assert fitting, f"case {number}: no audit of the test found {codes} and answered {expected}: {found}"
@@ -53,8 +55,8 @@ def watched(item: pytest.Item) -> Generator[None, Any, Any]:
     return done
 
 
-def _on_the_page(test: str, case: int, codes: Sequence[str]) -> list[str]:
-    """The answers that docs/verdicts.md has of a test; [] for one that it does not have yet."""
+def _in_the_catalogue(test: str, case: int, codes: Sequence[str]) -> list[str]:
+    """The answers that the catalogue has of a test; [] for one that it does not have yet."""
     if os.environ.get("RECON_CASES_ANEW"):
         return []
     shown = cases_page.shown().get((test, case, tuple(codes)), "")

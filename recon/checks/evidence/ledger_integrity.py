@@ -107,7 +107,8 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     for erasure in witnesses.proofs.erased.get(sink, ()):
         findings.add(Code.ERASED, erasure.sentence)
     if sink in witnesses.proofs.contradicted:
-        findings.add(Code.TAMPERED, witnesses.proofs.contradicted[sink])
+        conflict = witnesses.proofs.contradicted[sink]
+        findings.add(Code.TAMPERED, conflict.sentence, about=conflict.about)
     if sink in witnesses.proofs.results_changed:
         findings.add(
             Code.TAMPERED,

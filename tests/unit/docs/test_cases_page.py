@@ -1,4 +1,4 @@
-"""The table of fault cases in docs/verdicts.md is that of the tests that make them."""
+"""The fault cases in docs/verdicts.md and their catalogue are those of the tests that make them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ cases_page = sys.modules["cases_page"] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(cases_page)
 
 
-def test_the_table_is_the_one_that_is_generated() -> None:
+def test_the_tables_are_those_that_are_generated() -> None:
+    assert cases_page.CATALOGUE.read_text() == cases_page.catalogue(), "run python scripts/cases_page.py"
     assert cases_page.PAGE.read_text() == cases_page.page(), "run python scripts/cases_page.py"
 
 
@@ -34,7 +35,7 @@ def test_every_case_has_a_test_or_a_reason_and_an_answer() -> None:
     tested = {one.case for one in cases_page.marked()}
     assert tested | set(cases_page.ELSEWHERE) == set(cases_page.CASES)
     assert not tested & set(cases_page.ELSEWHERE)
-    assert "not run yet" not in cases_page.page(), "run the tests, then python scripts/cases_page.py"
+    assert "not run yet" not in cases_page.catalogue(), "run the tests, then python scripts/cases_page.py"
 
 
 def test_codes_are_those_of_recon() -> None:
@@ -42,7 +43,11 @@ def test_codes_are_those_of_recon() -> None:
     assert unknown == set()
 
 
-def test_the_tests_that_the_page_names_exist() -> None:
-    for line in cases_page.page().splitlines():
+def test_users_are_shown_no_names_of_tests() -> None:
+    assert "test_" not in cases_page.PAGE.read_text()
+
+
+def test_the_tests_that_the_catalogue_names_exist() -> None:
+    for line in cases_page.catalogue().splitlines():
         for name, file in cases_page.TEST.findall(line) if line.startswith("| ") else ():
             assert f"\ndef {name}(" in (ROOT / file).read_text(), (name, file)
