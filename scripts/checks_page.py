@@ -65,19 +65,19 @@ _FAMILIES: tuple[tuple[type[Check], str, str, str], ...] = (
         EvidenceCheck,
         "no Spark",
         "On evidence",
-        "These compare the ledger with the checkpoint, the Delta log and Kafka, and need no JVM. [Verdicts]"
-        "(verdicts.md) explains each code. A witness that cannot be read makes them *error*, never *pass*.",
+        "These compare the ledger with the checkpoint, the sink's record and Kafka, and need no JVM. [Evidence checks]"
+        "(evidence_checks.md) says of each how it decides and what its codes mean.",
     ),
 )
 
 
 @dataclass
 class Docstring:
-    """A docstring in its parts: Args and Codes as text by name; `notes` are Usual, Zero rows and Cost."""
+    """A docstring in its parts: Args as text by name; `notes` are Usual, Zero rows and Cost."""
 
     summary: str
     prose: list[str] = field(default_factory=list)
-    sections: dict[str, dict[str, str]] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     example: str = ""
 
@@ -89,8 +89,8 @@ def read(check: type) -> Docstring:
     docstring = Docstring(first.strip())
     for block in blocks:
         head, _, body = block.strip("\n").partition("\n")
-        if head in ("Args:", "Codes:"):
-            docstring.sections[head[:-1]] = dict(_entries(textwrap.dedent(body)))
+        if head == "Args:":
+            docstring.arguments = dict(_entries(textwrap.dedent(body)))
         elif head in ("Usual:", "Zero rows:", "Cost:"):
             docstring.notes[head[:-1]] = " ".join(body.split())
         elif head == "Example:":
@@ -112,7 +112,7 @@ def argument_texts(check: type[Check]) -> dict[str, str]:
     """The text of each argument, the check's own or inherited; required ones first, and the column before all."""
     texts: dict[str, str] = {}
     for base in check.__mro__:
-        for name, text in read(base).sections.get("Args", {}).items():
+        for name, text in read(base).arguments.items():
             texts.setdefault(name, text)
     needed = required(check)
     mine = [name for name in texts if name in arguments(check)]
@@ -188,18 +188,14 @@ def _section(name: str, check: type[Check]) -> str:
         for argument, text in argument_texts(check).items():
             rows.append(f"| `{argument}` | {hints[argument]} | {_default(taken[argument])} | {_cell(text)} |")
         parts.append("\n".join(rows))
-    if codes := docstring.sections.get("Codes"):
-        parts.append("\n".join(f"- {_codes(code)}: {text}" for code, text in codes.items()))
+    if issubclass(check, EvidenceCheck):
+        parts.append(f"How it decides, and its codes: [evidence checks](evidence_checks.md#{name}).")
     parts.append(f"```yaml\n{example(check)}\n```")
     return "\n\n".join(parts)
 
 
 def _finds(check: type[Check]) -> str:
     return _cell(re.sub(r" \(dbt_utils' test of this name\)", "", read(check).summary))
-
-
-def _codes(names: str) -> str:
-    return re.sub(r"\b[A-Z_]{2,}\b", r"`\g<0>`", names)
 
 
 def _cell(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scripts import cases_page
+from tests.support.codes_page import unlisted
 from tests.support.subjects import assert_subjects
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def audit(project: Any, **options: Any) -> RunResult:
     run = run_audit(project, **options)
     _audits.append(run)
     assert_subjects(run.results)
+    assert unlisted(run.results) == set(), "docs/evidence_checks.md lists the codes of each check"
     return run
 
 

@@ -55,6 +55,7 @@ from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from recon.project.model import Rows
+from tests.support.codes_page import unlisted
 from tests.support.subjects import assert_subjects
 from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Row, World, fingerprint
 
@@ -412,6 +413,7 @@ def audit(
     if sources_of is not WithoutKafka and not only:
         world.sees_open()
     assert_subjects(results)
+    assert unlisted(results) == set(), "docs/evidence_checks.md lists the codes of each check"
     told = Judgement(facts.answer, facts.because, results, facts)
     of = [f"from {from_}"] * (from_ is not None) + [f"to {to}"] * (to is not None) + ["--full"] * full + list(only)
     of += [sources_of.__name__] * (sources_of is not WorldSources)

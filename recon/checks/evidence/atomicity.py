@@ -30,20 +30,6 @@ class Atomicity(EvidenceCheck):
     written, quarantined, and reduced by the sink itself) and the records counted for other routes or dropped by the
     transform are as many as were read. It needs the ledger only; with fewer than two sinks it is skipped.
 
-    Counts say nothing of a route whose transform makes several rows of a record, and of a restored entry before its
-    replay; the evidence tells how many such there are. Whether `by` sends each record to the same route on a retry,
-    it sees by counts alone.
-
-    Codes:
-        PARTIAL: a micro-batch is in one sink and not in another, though it is finished or later ones were written; or
-            rows that were routed to a sink are not in it.
-        DUPLICATE: more rows were given to the routes together than were read.
-        NONDETERMINISTIC: a retry counted other rows for a route than the attempt that wrote it: `by` or the transform
-            is not deterministic, so a row may be in two routes or in none.
-        INFLIGHT: the newest micro-batch has not reached every sink yet; the query's next start writes the others.
-        EXPLAINED: micro-batches before a sink was added, or whose offsets came with another micro-batch or a repair.
-        INCONCLUSIVE: a sink has no entry at all, while others have several.
-
     Example:
         data_tests:
           - atomicity

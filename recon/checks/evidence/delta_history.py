@@ -61,37 +61,6 @@ class DeltaHistory(EvidenceCheck):
         history: non-empty micro-batches there must be before a row count can be called unusual.
         deviations: how many scaled median absolute deviations (1.4826 MAD) from the median are unusual.
         factor: and how many times more, or fewer, than the median it must be as well.
-
-    Codes:
-        LEDGER_ORPHAN: an entry whose commit is not there, or carries another stamp, other ranges or other row counts.
-        DUPLICATE: two commits carry one (epoch, batch_id).
-        TAMPERED: where the whole chain is audited, a commit follows an entry that the ledger does not hold.
-        LEDGER_MISSING: a stamped commit without an entry, which is not that of the micro-batch the query is in (warns);
-            the next start of the query or `recon ledger rebuild` restores it.
-        MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it, or a commit
-            that says it changes no data (OPTIMIZE, or a write with dataChange=false) and wrote fewer rows than it took
-            away. With it GAP:
-            the ranges of every micro-batch that was undone whole; for a DELETE of some rows one GAP without
-            offsets that says how many rows (which ones, only source_rows finds out). A RESTORE that was itself undone
-            counts for nothing. MUTATED and GAP, too: a data file that the log names and the store no longer has; a
-            table that was dropped and made anew (another id than the last audit read, or versions that begin again);
-            fewer rows than the ledger accounts for, where commits that may have taken them are cleaned up from the log.
-        UNSTAMPED: a commit of somebody else added rows (warns).
-        METRIC_UNRELIABLE: numOutputRows contradicts the files added, a MERGE's metrics contradict how the files say
-            the table grew, or a commit has no row counts at all; or commits are cleaned up from the log, and the rows
-            of the table cannot be compared with the ledger's (warns): source_rows then reads the rows.
-        ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns).
-        RETENTION_NEAR: the log is kept for less time than lies between audits, or since the begin of the period while
-            its first versions are gone (warns).
-        UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
-        INCONCLUSIVE: commit files are missing in the middle of the log, a RESTORE does not say to which version, or the
-            table's data files could not be looked for. In a sink that merges: commits of others are cleaned up
-            from the log, and no audit had read them, so that rows which they took away are not noticed. Where the query
-            writes without recon: micro-batches whose plan was gone from the checkpoint before recon looked.
-        INFLIGHT: where the query writes without recon, micro-batches that the next audit enters in the ledger.
-        EMPTY: entries without offsets, rows and commit; they explain and do not fail.
-
-    OPTIMIZE, VACUUM and changes of schema or properties change no rows and are no findings.
     """
 
     test: ClassVar[str] = "delta_history"

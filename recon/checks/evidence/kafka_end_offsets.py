@@ -41,32 +41,9 @@ class KafkaEndOffsets(EvidenceCheck):
     It needs the ledger and a broker; end offsets are those of the stream's isolation level. Lag is counted in
     offsets, which include transaction markers: it is not a number of rows.
 
-    An unread record is as old as its timestamp says, and no older than an earlier audit that saw the log end before it.
-    A timestamp that cannot be true, because a producer gave seconds or microseconds for milliseconds, is no age.
-
     Args:
         warn_after: the age of the oldest unread record from which on lag warns, as `{count: 5, period: minute}`.
         error_after: the age from which on it fails. Periods are minute, hour and day.
-
-    Codes:
-        INFLIGHT: offsets that wait to be read, or that an open transaction holds back. Lag alone is no failure.
-        LAG: the oldest unread record is older than `warn_after` (warns).
-        UNUSUAL: the first unread record has a timestamp that cannot be true (warns).
-        STALLED: it is older than `error_after`; or a partition that was read before is no longer part of the stream's
-            micro-batches, and holds unread records.
-        LOSS_RETENTION: Kafka's log starts beyond the ledger's end: the records between were deleted unread.
-        RECREATED: the topic has another id than the one that was read, or ends below the ledger's end with no id
-            known. With it GAP or LOSS_RETENTION for the new topic's offsets below the ledger's end, which the stream
-            skips without an error.
-        CLOSED: a topic or partition is gone, and the previous audit saw the same end as the ledger.
-        LOSS: it is gone, and the previous audit saw more than the ledger read.
-        TOPIC_ID_UNKNOWN: the broker gives no topic ids, so a topic re-created and refilled would not be noticed
-            (warns).
-        INCONCLUSIVE: how far a deleted topic went is unknown; the log of the same topic ends below what was read
-            (unclean leader election); or the age of unread records is not known though a limit is set.
-
-    Evidence: `partitions` with log_start, log_end, committed and lag of each, `log_ends` for the next audit, and the
-    `limits` that unread records were held against.
     """
 
     test: ClassVar[str] = "kafka_end_offsets"

@@ -31,25 +31,10 @@ class LagTrend(ProgressCheck):
     period (Theil and Sen's median of slopes) is up beyond chance (Mann and Kendall's test, one in a hundred) and it
     gained more than the largest micro-batch reads. One burst that is worked off is no trend.
 
-    The forecast says when Kafka's log start passes the position of the slowest partition that has unread records. It is
-    made in two ways, and the earlier one counts. *By log starts*: from how fast the log start moved since an earlier
-    audit, and how fast the stream reads. *By retention*: from the age of the oldest unread record, the topic's
-    `retention.ms` and the rate at which that age grows. A query that has stopped reads nothing any more. Segments are
-    deleted whole, so that Kafka may keep records a little longer than forecast.
-
-    It needs the progress of micro-batches ([progress](progress.md)), and for the forecast a broker, where the ledger
-    gives the positions. With fewer than `min_batches` whose lag is known it is skipped.
-
     Args:
         warn_if_within: warn when unread records will be deleted within this time, as `{count: 1, period: day}`.
         error_if_within: fail when they will be deleted within it. Periods are minute, hour and day.
         min_batches: so many micro-batches with a known lag are needed for a verdict.
-
-    Codes:
-        LAG: lag grows (warns).
-        RETENTION_NEAR: unread records will be deleted within `warn_if_within` (warns).
-        LOSS_AHEAD: they will be deleted within `error_if_within`.
-        INCONCLUSIVE: lag grows, `error_if_within` is set, and nothing was there to make a forecast from.
 
     Example:
         data_tests:

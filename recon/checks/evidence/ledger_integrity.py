@@ -21,19 +21,6 @@ class LedgerIntegrity(EvidenceCheck):
     the hashes of the period's entries and of those that the period continues from, the history of the ledger's own
     table, and that the last entry of the previous audit is still there. It needs the ledger alone. Every other check
     relies on what is verified here.
-
-    Codes:
-        TAMPERED: an entry does not match its own hash, or follows an entry that is not there; the first entries of
-            the chain are missing; the entry that the previous audit saw last is gone; the ledger's table was
-            changed by something else than an append; the state that earlier audits left (the table `proof`) was
-            edited, or is gone; the entries do not lead to a head that an earlier audit signed; the entries of
-            erasures (the table `erasures`) were edited, or are fewer than an earlier audit saw.
-        ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
-        UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
-        INCONCLUSIVE: the results of earlier audits, or the entries of erasures, cannot be read; the entries could not
-            be compared with a head that an earlier audit signed, or with those of a place that cannot be read.
-        ERASED: rows of a person that somebody removed with `recon forget`, with who, when and why.
-        REBUILT: entries that were restored from the sink's own record after a crash.
     """
 
     test: ClassVar[str] = "ledger_integrity"

@@ -44,27 +44,6 @@ class OffsetContinuity(EvidenceCheck):
     Proves that the micro-batches in the ledger form one unbroken reading of Kafka: no offset left out, none read
     twice. It needs the ledger alone. Micro-batches that the sink has and the ledger not yet are taken from the sink's
     own record; where Kafka can be read, a gap is distinguished from a loss.
-    A period without micro-batches has nothing that could deviate and passes with a message that says so (what
-    waits in Kafka is `kafka_end_offsets`' question). A ledger without any entry proves nothing: status error.
-
-    Codes:
-        GAP: offsets between two micro-batches that none of them read; Kafka still holds them, or could not be read.
-            A range in which Kafka has no record for the stream, but transaction markers or aborted ones, is none.
-        LOSS_RETENTION: the same, but below Kafka's log start by now; also the offsets below the first one read of a
-            partition that appeared while the query ran.
-        OVERLAP: offsets that two micro-batches read, and whose doubled rows no repair removed. Whether rows are doubled
-            is `source_rows`' question.
-        RECREATED: the topic was deleted and created again between two micro-batches.
-        INCONCLUSIVE: a position went back within one topic: re-created without a known topic id, or cut off by an
-            unclean leader election. Or Kafka's log was cut off below what had been read and filled again, which leader
-            epochs show; or the topic's id was not known when it was read. Or offsets of micro-batches that Spark wrote
-            without recon, and whose plan was gone from the checkpoint before recon looked.
-        NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and written
-            once, micro-batches that read nothing; they explain and do not fail. REPLAYED names a second call of the
-            hook with another transform in one run, too: what the sink lacks of it is `source_rows`' question.
-
-    A slice that begins in the middle of the ledger takes everything before its anchors as read: earlier audits
-    judged it.
     """
 
     test: ClassVar[str] = "offset_continuity"

@@ -53,26 +53,6 @@ class SinkCommits(EvidenceCheck):
     database table, the markers of a Kafka topic, the manifests of a folder of files. It is written in one step with the
     rows, so it says what the sink holds whatever became of the ledger, and it holds the sink to the guarantee it
     claims. It needs the ledger and the sink, and no Spark.
-
-    Codes:
-        LEDGER_ORPHAN: an entry whose write the record does not have, or has with other ranges or other row counts.
-        LEDGER_MISSING: a write without an entry, which is not that of the micro-batch the query is in (warns); the next
-            start of the query or `recon ledger rebuild` restores it.
-        DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once; of the same
-            ranges not where a database table, whose rows are counted, has no two rows of one offset.
-        REPEATED: the same in a sink that claims no more than at-least-once (warns).
-        MUTATED: a database table that was written to is not there. One that is appended to has fewer rows than its
-            record accounts for, or fewer with a `_batch_id`, less those that were missing at the last audit: somebody
-            removed them. Or it has as many, of other source offsets than were written, by their fingerprint; or more of
-            them share a source offset than did at the last audit, though no write of recon's doubled any. Or the
-            record has fewer writes than it had then, or other numbers of rows.
-            Or a file that a manifest names is gone, or has another size, or its layout was edited. Or the topic that a
-            Kafka sink writes ends before records that its markers account for: it was deleted and created again, or its
-            log was cut off.
-        UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).
-        ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or what happened to its
-            rows could not be looked at (warns).
-        EMPTY: entries without offsets and rows; they explain and do not fail.
     """
 
     test: ClassVar[str] = "sink_commits"

@@ -33,28 +33,9 @@ class SourceFilesRead(EvidenceCheck):
         warn_after: the age of the oldest file that waits from which on lag warns, as `{count: 5, period: minute}`.
         error_after: the age from which on it fails. Periods are minute, hour and day.
 
-    Codes:
-        INFLIGHT: files that wait to be read. Lag alone is no failure.
-        LAG: the oldest of them is older than `warn_after` (warns).
-        STALLED: it is older than `error_after`.
-        GAP: a file that Spark will not read any more: it is older than `maxFileAge` allows, or a file of the same name
-            was read before (`fileNameOnly`).
-        DUPLICATE: a file is in two entries of the log, and did not change between. Not in a sink whose rows later
-            micro-batches replace.
-        MUTATED: the log ends below what was read of it, or has other files than were read: an older copy of the
-            checkpoint is in its place.
-        RECREATED: the checkpoint is of another query than the one that read last.
-        INCONCLUSIVE: a file was written again after it was read, and Spark reads it only once, or read it once more;
-            or a file has exactly the modification time of one that was read before and is gone: it may have been
-            renamed; or a fresh checkpoint read files that the query before it may have read; or entries of the log are
-            missing.
-
     Example:
         data_tests:
           - source_files: {arguments: {warn_after: {count: 15, period: minute}}}
-
-    Evidence: `log_entries` and `files` that the log has, `read_up_to`, the `waiting` files, those that are `gone` from
-    the folder, those in `subfolders` that Spark does not read, and the `limits` that they were held against.
     """
 
     test: ClassVar[str] = "source_files"

@@ -36,32 +36,9 @@ class SourceTableVersions(EvidenceCheck):
             `{count: 5, period: minute}`.
         error_after: the age from which on it fails. Periods are minute, hour and day.
 
-    Codes:
-        INFLIGHT: versions with rows that wait to be read. Lag alone is no failure.
-        LAG: the oldest of them is older than `warn_after` (warns).
-        STALLED: it is older than `error_after`; or a version that waits changes rows, at which Spark stops the query,
-            since recon.yml names no option with which it goes on.
-        LOSS_RETENTION: the log begins after the version at which the ledger ends: the versions between were cleaned up
-            unread. Spark stops the query there or, with `failOnDataLoss: false`, leaves them out without an error.
-        RECREATED: the table has another id than the one that was read.
-        GAP: a commit replaced rows (UPDATE, MERGE, an overwrite), and the query passed over it with the new rows
-            (`skipChangeCommits`).
-        DUPLICATE: a commit copied rows into new files, and the query read these (`ignoreChanges`). Not in a sink whose
-            rows later micro-batches replace.
-        MUTATED: a commit changed rows, the query went on past it, and recon.yml does not say with which option; or
-            the table ends below what was read of it: an older copy is in its place.
-        EXPLAINED: commits that only deleted rows, which a stream does not pass on.
-        INCONCLUSIVE: a commit may have given the query rows that it had read before, as a RESTORE does, or one whose
-            metrics do not say how many rows it copied; or versions are younger than the micro-batches that read them:
-            clocks are apart, or an older copy was put in the table's place and written on; or the log no longer has
-            commits that were read since the audit before, so that what they changed is not known.
-
     Example:
         data_tests:
           - source_table: {arguments: {warn_after: {count: 15, period: minute}}}
-
-    Evidence: `versions` that the log has, `read_up_to`, `waiting` versions and their `rows`, and the `limits` that
-    they were held against.
     """
 
     test: ClassVar[str] = "source_table"

@@ -53,32 +53,6 @@ class CheckpointCommits(EvidenceCheck):
 
     Args:
         stalled_after: how long a micro-batch may stay planned and not finished, as `{count: 1, period: hour}`.
-
-    Codes:
-        GAP: Spark finished a micro-batch that read records, and neither ledger nor sink has it: the write was
-            swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
-        UNWITNESSED: micro-batches ran before the ledger's first entry, as where recon was added to a running query:
-            what they wrote is not known, and no verdict speaks of them (warns). They are a GAP where the query is known
-            from its first micro-batch on, and nobody wrote to the table before recon did. So it is of rows that the
-            table had before the first micro-batch that recon observed.
-        LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
-            needs records that Kafka has deleted.
-        SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
-        STALLED: planned longer ago than `stalled_after` and not finished; or a plan leaves out a topic partition that
-            the plan before it had and that Kafka still has.
-        OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
-        LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns), and it is not the micro-batch that the
-            query is in; the query's next start repairs it.
-        STALE_CHECKPOINT: the checkpoint ends before the ledger does, though it is the same query's: an older copy was
-            put back, and the next start reads offsets again (warns).
-        INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
-            between others, is empty, or names a topic or partition twice. Where the query writes without recon: a
-            micro-batch that was never entered, and whose commit the Delta log may have lost since.
-        EXPLAINED: such a micro-batch, of which Kafka has no record for the stream: transaction markers, or records that
-            were aborted. Kafka is asked before a range is called missing.
-        INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, or whose entry is about to be
-            written (where the query writes without recon, by the next audit); one that was tried again and written
-            once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
     """
 
     test: ClassVar[str] = "checkpoint_commits"

@@ -62,53 +62,10 @@ _ACCOUNT = "account"  # in `LedgerSlice.derived`
 class SourceRows(EvidenceCheck):
     """Every offset the stream read is in one row of the sink, or its absence is explained.
 
-    The check compares counts first. A micro-batch whose rows (written, filtered, quarantined) are as many as its
-    offsets is proved by the ledger alone, unless the fingerprints of the offsets, which were taken during the write,
-    show that a row was lost and another doubled, or the sink took in other than it was given. Only where counts and
-    fingerprints do not prove it, where offsets were read twice, or where others
-    added, changed or removed rows, the check reads the rows of the sink, and reads from Kafka the offsets that no row
-    carries: a read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from
-    lost records.
-    A period without a deficit needs neither Spark nor Kafka. Where nothing but the counts of some micro-batches is in
-    question (in a topic with transactions the markers are offsets without a row), and the query reads committed records
-    and appends to a Delta table, the check reads the data files of their commits, without Spark, if these are at most
-    `sample_rows` rows, and not the rows of the sink.
-
-    Counts do not show a row that a transform which filters others loses while it doubles one, as an inner join with a
-    lookup table does, nor which rows a sink made of those that it was given. In a Delta sink that is appended to, the
-    check therefore looks at the rows that some commits of the period added: it reads the source columns of their data
-    files, without Spark, at most `sample_rows` of them. First come restored entries, then micro-batches that the
-    transform filtered or that Spark did not count, then twenty of the others, each kind in random order. Where rows
-    are not as counted, the rows of the sink are read. The message says how many micro-batches were looked at; what
-    the data files of the others hold is not known.
-
-    Of a micro-batch whose ledger entry was restored from its commit, and that no replay counted, the number of rows is
-    known alone, which proves nothing: its rows are looked at, in one way or the other.
-
-    Rows that wait in quarantine are part of the account of earlier periods. Each audit therefore judges the commits of
-    the quarantine table since the audit before, whatever the period quarantined, and counts its rows, without Spark,
-    where others removed some or the log does not show it ([quarantine](quarantine.md#what-an-audit-does-with-it)).
-
-    What the transform does with rows may be declared in recon.yml: with `rows: {filters: false}` every row that it
-    drops is a GAP. Otherwise rows that it drops are counted, and their number is in the message.
-
-    Where a sink keeps no record of its writes, the rows are read as well where a retry may have written some twice: of
-    the first micro-batch of each run of the query.
-
-    A query that keeps state writes other rows than it reads. How many rows deduplication dropped is known from Spark's
-    own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with the rows that
-    were written; without them offsets that have no row are neither lost nor explained.
-
-    So it is where the query writes without recon: Spark counts the rows that it writes, and nothing
-    shows which record each was made of. Whether the query filters rows it does not say either: with
-    `rows: {filters: false}` fewer rows than records are a GAP, without it they are INCONCLUSIVE.
-
-    In a sink whose rows later micro-batches replace (a MERGE, an upsert) a missing row proves nothing. There the rows
-    that each micro-batch took in, left out because a later one has the same key, filtered and quarantined are counted
-    against its offsets, and where the offsets are more, against the records that Kafka has in its ranges.
-
-    It needs the ledger; for deficits the rows with `_source_topic`, `_source_partition`, `_source_offset`, and a broker
-    that still holds the range. Without them the answer is "could not be proved", never pass.
+    It compares counts first, those of the ledger and the fingerprints of the write. What they leave open it looks for
+    in the data files of the commits, then in the rows of the sink, then in Kafka, and stops where nothing is left.
+    It needs the ledger; for what counts leave open the rows with `_source_topic`, `_source_partition` and
+    `_source_offset`, and a broker that still holds the range. Without them the answer is "could not be proved".
 
     Args:
         sample_rows: rows of data files that one audit looks at without Spark, at most; a file counts for at least
@@ -116,63 +73,6 @@ class SourceRows(EvidenceCheck):
 
     Cost:
         no Spark job. The spot check takes about 0.2 s per million rows, and 2 ms per data file, on local disks.
-
-    Codes:
-        ATTESTED_ONLY: the rows carry no source offsets because the query keeps state (an aggregate, a join): Spark's
-            progress says that every offset was read, and no row shows what became of each (warns). Or a retry may have
-            written rows twice into a sink without a record of its writes, and its rows could not be read (warns).
-        GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
-            the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
-            was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
-            the repair drop it; or rows that waited in quarantine are gone from there. What a transform filtered is
-            missing, too, where the same run called the hook for the micro-batch again with another transform, of which
-            nothing was written. Of records that a micro-batch
-            filtered and one that was lost besides, fingerprints tell which one is missing; where they do not, every
-            range without a row is reported.
-        LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it;
-            where the query reads committed, it starts right behind it, or did so when the hook asked the broker next.
-        DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
-            are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
-            micro-batch must be as many as the sink was given. Where another program added rows, or a release did, the
-            whole table is searched for rows that they double; an offset of a topic that was created again has one row
-            of each. So is a database table of which more rows than at the last audit share a source offset, as it
-            counts them itself.
-        OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
-        MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table; or a commit
-            that is not recon's rewrote rows of the quarantine table, a RESTORE undid recon's commits there, the table
-            is another one or an older copy, or the store lacks data files of it.
-        REPEATED: the same in a sink that claims no more than at-least-once (warns).
-        PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted, whatever recon.yml
-            says. They are looked for where offsets have no row, where a transaction was seen open, and where one ended
-            in offsets that no micro-batch read.
-        UNUSUAL: a micro-batch of which the transform filtered more than `max_filtered` allows, or, where recon.yml has
-            no `max_filtered`, far more than it did of the micro-batches before it (warns).
-        UNSTAMPED: rows that no ledger entry accounts for, or that others added to the quarantine table (warns).
-        UNWITNESSED: rows without `_batch_id` that were there before recon's first write (warns).
-        EXPLAINED: how many offsets per partition have no row for a known reason: transaction markers (control),
-            aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them), or
-            without a record when they were read, as an earlier audit found while Kafka still held them.
-        INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
-        INCONCLUSIVE: offsets that could not be read from Kafka, or whose micro-batch does not say what it filtered;
-            offsets of a restored entry that no count speaks of, where compaction, or a transaction marker in a
-            compacted topic, left no record; a restored entry of a sink whose rows carry no source offsets, or where the
-            transform makes several rows of one record, of which it is not known how many the sink was given; offsets
-            without a record today, of which more had one when they were read; rows that were read uncommitted in a
-            topic that has transactions, and whose records Kafka has deleted or compacted;
-            what counts leave open where the sink's rows carry no source offsets to tell, such as half the input of an
-            aggregate that Kafka deleted before it was read;
-            what a transform filtered in a micro-batch for which a second call of the hook may not have been written,
-            and such a call where every record has a row;
-            offsets of rows that a release claimed and did not enter in the ledger; rows in quarantine that could not
-            be counted, or that no earlier audit counted and that are not there.
-
-    What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
-    start, were there when they were read, and so were those of which the broker told the hook later that it still held
-    them. Whether they were markers or lost records is unknown: INCONCLUSIVE; so is, where the query reads committed, a
-    beginning of which nobody asked the broker, and behind which more was deleted since. Audit while Kafka still holds
-    the records.
-    A transaction marker and a record that compaction removed look the same from outside; in a compacted topic both
-    count as compacted.
     """
 
     test: ClassVar[str] = "source_rows"
