@@ -39,7 +39,7 @@ def offset_account(
     why = _why_rows_do_not_count(sink, witnesses, ledger)
     evidence = _evidence(sink, results)
     explained, held = evidence.get("explained"), evidence.get("offsets_with_row")
-    log = replace(witnesses, sink=sink).of_sink(witnesses.delta)
+    log = replace(witnesses, sink=sink).table_log
     written = list(_written(ledger, rows_in_files(log, ledger.pipeline, sink)))
     mine = [one for one in incidents if one.sink in (None, sink) and one.state != "repaired"]
     return OffsetAccount(

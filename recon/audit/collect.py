@@ -717,7 +717,7 @@ class _Reader:
     def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
-        of_sink, log = reading_of(witnesses), witnesses.of_sink(witnesses.delta)
+        of_sink, log = reading_of(witnesses), witnesses.table_log
         first = None
         within = _judged_ranges(of_sink) if of_sink is not None and sink.observed else None
         if of_sink is not None and not of_sink.complete:

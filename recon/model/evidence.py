@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.progress import ProgressWitness
-from recon.model.proof import Proofs
+from recon.model.proof import Proofs, SinkProof
 from recon.model.source_files import SourceFiles
 from recon.model.source_table import SourceTable
 
@@ -779,8 +779,32 @@ class Witnesses:
         """Whether a micro-batch with records may leave no commit: a function need not write what it filtered whole."""
         return self.own_function and self.declared.filters is not False
 
-    def of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
-        """The judged sink's own of a witness per sink, such as `delta`; None where it was not read."""
+    @property
+    def ledger(self) -> LedgerSlice | None:
+        """The judged sink's entries; None where they were not read."""
+        return self._of_sink(self.ledgers)
+
+    @property
+    def table_log(self) -> DeltaWitness | None:
+        """The log of the judged sink, a Delta or Iceberg table; None where it is none, or was not read."""
+        return self._of_sink(self.delta)
+
+    @property
+    def sink_record(self) -> SinkLog | None:
+        """The own record of the judged sink, where it is no Delta or Iceberg table; None where it was not read."""
+        return self._of_sink(self.sink_logs)
+
+    @property
+    def quarantine_log(self) -> DeltaWitness | Unavailable | None:
+        """The log of the judged sink's quarantine table; None where there is none."""
+        return self._of_sink(self.quarantine)
+
+    @property
+    def proof(self) -> SinkProof | None:
+        """The state that earlier audits left of the judged sink; None before the first."""
+        return self.proofs.of_sink.get(self.sink or "")
+
+    def _of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
         return (known(by_sink) or {}).get(self.sink or "")
 
     def topic(self, name: str) -> KafkaTopic | None:

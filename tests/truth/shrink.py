@@ -26,11 +26,11 @@ def is_refuted_though_nothing_happened(one: Told) -> bool:
     if one.judgement.answer == "complete" or not world.settled or world.wrong:
         return False
     stopped = world.interrupted is not None  # STALLED
-    # docs/limits.md, "Compacted topics and restored entries": a marker looks like a lost record that compaction removed.
+    # docs/limits.md, "Compacted topics and restored entries": a marker looks like a record that compaction removed.
     unclear = world.restored and any(topic.compacts for topic in world.topics.values())
     # An uncommitted reader's hole behind an open transaction: what it is, a committed reader tells once that has ended.
     unclear |= world.query.isolation == "read_uncommitted" and any(log.stable is not None for log in world.logs)
-    # docs/limits.md, "Micro-batches of aborted records": compaction may have removed what a micro-batch without a commit read.
+    # docs/limits.md, "Micro-batches of aborted records": compaction may have removed what one without a commit read.
     unclear |= world.query.guarded and any(topic.compacts for topic in world.topics.values())
     return world.ledger.exists() and bool(world.query.planned) and not stopped and not unclear
 

@@ -597,7 +597,7 @@ def without_record(witnesses: Witnesses, key: Key, topic_id: str | None) -> Span
 
     What has no record for a reader of all records has none for one of committed records.
     """
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    proof = witnesses.proof
     of_place = (
         one
         for one in (proof.without_record if proof is not None else ())

@@ -79,7 +79,7 @@ class DeltaHistory(EvidenceCheck):
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
         ledger = ledger_of(witnesses)
-        delta = witnesses.of_sink(witnesses.delta)
+        delta = witnesses.table_log
         if delta is None:
             not_read = f"the history of sink {witnesses.sink} was not read"
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
@@ -274,7 +274,7 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
     """Stamped commits of this sink that no entry records, and micro-batches that were committed twice."""
     for missing in unrecorded(witnesses):
         report_unrecorded(f"version {missing.version}", missing.stamp, findings, observed=witnesses.observed)
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    ledger = witnesses.ledger
     since = judged_since(witnesses, ledger, delta) if ledger is not None else -1
     _report_unseen(unseen(delta, since), findings)
     claimed = _claimed(ledger, delta) if ledger is not None else {}

@@ -124,7 +124,7 @@ def every_number(heads: Iterable[Numbered]) -> str:
 
 def ledger_of(witnesses: Witnesses) -> LedgerSlice | None:
     """The sink's slice of the ledger; None when the ledger holds no entry of it."""
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    ledger = witnesses.ledger
     return ledger if ledger is not None and len(ledger.heads) else None
 
 

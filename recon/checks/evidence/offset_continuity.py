@@ -231,7 +231,7 @@ def _unseen_between(one: EntryHead, other: EntryHead, witnesses: Witnesses) -> s
 
     A commit that the log has no more may have been such a micro-batch, too.
     """
-    log = witnesses.of_sink(witnesses.delta)
+    log = witnesses.table_log
     before, at = one.sink_version, other.sink_version
     if log is None or not (one.is_observed or other.is_observed):
         return ""

@@ -71,7 +71,7 @@ def _open(check: str, witnesses: Witnesses) -> list[tuple[str, OpenFinding]]:
 
 def recheck(witnesses: Witnesses, check: str) -> bool:
     """Whether an open finding of a check is about rows of the judged micro-batches, so that rows answer it."""
-    proof, ledger = witnesses.proofs.of_sink.get(witnesses.sink or ""), witnesses.of_sink(witnesses.ledgers)
+    proof, ledger = witnesses.proof, witnesses.ledger
     if proof is None or ledger is None:
         return False
     return any(
@@ -270,7 +270,7 @@ class _Audit:
 
     def _read_before(self, finding: Finding, source: int) -> Spans:
         """The offsets of a finding's topic partition that earlier audits saw one source of the query read."""
-        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        proof = self.witnesses.proof
         return Spans.of(
             span
             for one in (proof.coverage if proof is not None else ())
@@ -329,7 +329,7 @@ class _Audit:
 
     def _ids(self, topic: str | None) -> set[str]:
         """The ids of a topic of this name that the ledger, or what was proved of it, knows."""
-        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        proof = self.witnesses.proof
         known = {covered.topic_id for covered in (proof.coverage if proof else ()) if covered.topic == topic}
         if self._ledger is not None:
             known |= {topic_id for _, name, topic_id in self._ledger.ranges.topics if name == topic}
@@ -342,7 +342,7 @@ class _Audit:
 
     def _of_other_topics(self, finding: Finding) -> Spans:
         """The offsets that were read of other topics of the name: their rows may hide that this topic's are missing."""
-        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        proof = self.witnesses.proof
         read = [
             range_
             for covered in (proof.coverage if proof else ())
@@ -399,7 +399,7 @@ class _Audit:
 
     @property
     def _ledger(self) -> LedgerSlice | None:
-        return self.witnesses.of_sink(self.witnesses.ledgers)
+        return self.witnesses.ledger
 
 
 def _part(finding: Finding, start: int, end: int) -> Finding:
@@ -451,7 +451,7 @@ def unread_before(witnesses: Witnesses, topic: str, topic_id: str | None, partit
 
     Without a topic id, those of any topic of the name.
     """
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    proof = witnesses.proof
     return proof.unread(topic, topic_id, partition) if proof is not None else Spans()
 
 

@@ -75,8 +75,8 @@ def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
     Left out are those that earlier audits looked at, and those so late that their entry may follow: it is not known
     yet what the hook counted, nor whether failing rows are in quarantine.
     """
-    log, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    log, record = witnesses.table_log, witnesses.sink_record
+    ledger = witnesses.ledger
     entered: set[tuple[int, int]] = set()
     if ledger is not None:
         entered = {(head.epoch, head.batch_id) for head in ledger.heads}
@@ -121,7 +121,7 @@ def _unrecorded_in_log(
 def _unrecorded_in_record(
     witnesses: Witnesses, record: SinkLog, entered: Collection[tuple[int, int]]
 ) -> Iterator[SinkCommit]:
-    begin, ledger = witnesses.period_from, witnesses.of_sink(witnesses.ledgers)
+    begin, ledger = witnesses.period_from, witnesses.ledger
     heads = ledger.heads if ledger is not None else ()
     # Clocks may be wrong. A micro-batch behind the newest one before the period is of the period at any time, and the
     # entry of one before the newest entry of all does not follow any more.
@@ -174,7 +174,7 @@ def is_in_progress(witnesses: Witnesses, stamp: ReconStamp, at: datetime, versio
     planned = (checkpoint.query_id, checkpoint.last.batch_id)
     if planned != (stamp.query_id, stamp.batch_id) or at <= witnesses.now - _EDGE:
         return False
-    log = witnesses.of_sink(witnesses.delta)
+    log = witnesses.table_log
     if log is None or version is None:
         return True
     later = (commit for number, commit in log.commits.items() if number > version)

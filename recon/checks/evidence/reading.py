@@ -36,10 +36,10 @@ def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
 
     Where the sink's record was not read, the ledger alone.
     """
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    ledger = witnesses.ledger
     if ledger is None or not ledger.heads:
         return None
-    record = witnesses.of_sink(witnesses.delta) or witnesses.of_sink(witnesses.sink_logs)
+    record = witnesses.table_log or witnesses.sink_record
     known = ledger.derived.get(_READING)
     if known is None or known[0] is not record:
         as_written = _as_stamped(ledger, _stamps(record, ledger))

@@ -26,7 +26,7 @@ ByPartition = dict[tuple[str, int], Spans]
 
 def search(witnesses: Witnesses) -> RowSearch:
     """Which rows of the judged sink are to be looked for in the whole of it; none in a sink without history."""
-    log, ledger = witnesses.of_sink(witnesses.delta), reading_of(witnesses)
+    log, ledger = witnesses.table_log, reading_of(witnesses)
     if log is None or ledger is None:
         return RowSearch()
     rows = compared(witnesses, ledger, log)
@@ -46,7 +46,7 @@ def releases(witnesses: Witnesses) -> Sequence[EntryHead]:
     A release has no offsets: that it doubled a row shows in the rows alone, which may be of any earlier micro-batch.
     """
     ledger = reading_of(witnesses)
-    if ledger is None or witnesses.of_sink(witnesses.delta) is None:
+    if ledger is None or witnesses.table_log is None:
         return []
     judged = [head for head in ledger.heads[ledger.anchors :] if head.is_release and head.rows_written != 0]
     return [] if judged and may_repeat(witnesses) else judged
@@ -54,10 +54,10 @@ def releases(witnesses: Witnesses) -> Sequence[EntryHead]:
 
 def read_of_others(witnesses: Witnesses) -> ByPartition:
     """The offsets that the judged entries read, and of which an earlier audit saw rows of others."""
-    log = witnesses.of_sink(witnesses.delta)
+    log = witnesses.table_log
     if log is None or is_another(log, known_table(witnesses)):
         return {}
-    return _as_read(_remembered(witnesses.proofs.of_sink.get(witnesses.sink or "")), witnesses)
+    return _as_read(_remembered(witnesses.proof), witnesses)
 
 
 def _said_to_be_doubled(witnesses: Witnesses) -> ByPartition:
@@ -65,7 +65,7 @@ def _said_to_be_doubled(witnesses: Witnesses) -> ByPartition:
 
     One of the rows may be none of the micro-batches whose rows are read; that it is gone, the whole table tells.
     """
-    proof, found = witnesses.proofs.of_sink.get(witnesses.sink or ""), ByPartition()
+    proof, found = witnesses.proof, ByPartition()
     for one in proof.open if proof is not None else ():
         topic, partition = one.finding.topic, one.finding.partition
         if one.check == "source_rows" and one.accepted is None and one.is_doubling and topic and partition is not None:
@@ -109,7 +109,7 @@ def to_remember(
     for; and those without a number, which stand for no row of the query, so that a repair may write one yet.
     """
     left = _remembered(before)
-    table = witnesses.of_sink(witnesses.delta)
+    table = witnesses.table_log
     if before is not None and table is not None and _is_replaced(before, table):
         left = {}
     found = witnesses.of_others.get(witnesses.sink or "")

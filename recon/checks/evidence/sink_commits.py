@@ -62,7 +62,7 @@ class SinkCommits(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        log = witnesses.of_sink(witnesses.sink_logs)
+        log = witnesses.sink_record
         if log is None:
             has_history = (
                 f"sink {witnesses.sink} is a Delta or an Iceberg table, whose history says more than this check looks "
@@ -110,7 +110,7 @@ def _report_gone(log: SinkLog, findings: Findings) -> None:
 
 def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Writes that the sink's own record had at the last audit, and has no more, or with other numbers of rows."""
-    proof, now = witnesses.proofs.of_sink.get(witnesses.sink or ""), log.record
+    proof, now = witnesses.proof, log.record
     before = proof.table.record if proof is not None and proof.table is not None else None
     if proof is None or before is None or (log.exists and not isinstance(now, RecordCount)):
         return
@@ -133,7 +133,7 @@ def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> Non
 
 def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Rows that were removed since they were written, by whomever: the record does not know."""
-    proof, gone = witnesses.proofs.of_sink.get(witnesses.sink or ""), rows_removed(witnesses)
+    proof, gone = witnesses.proof, rows_removed(witnesses)
     counted = proof is not None and (proof.other_rows is not None or proof.table is not None)
     since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else "since then"
     if gone > 0:

@@ -25,7 +25,7 @@ from recon.model import (
 )
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Spans
-from recon.model.proof import SinkProof, TableFingerprint, TableJudged
+from recon.model.proof import TableFingerprint, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
 
@@ -64,7 +64,7 @@ def rows_changed(witnesses: Witnesses) -> int:
     From the first audit on, for one that has none before it; 0 where the sink cannot tell. Rows of other topics, which
     another pipeline of recon's writes into the same table, are not counted as long as it writes none of ours.
     """
-    log, proof = witnesses.of_sink(witnesses.sink_logs), _proof(witnesses)
+    log, proof = witnesses.sink_record, witnesses.proof
     figures = _figures(witnesses)
     now: int | Unavailable | None
     if figures is None:
@@ -93,7 +93,7 @@ def rows_removed(witnesses: Witnesses) -> int:
     Where rows were doubled besides, and recon's own writes doubled none, as many more are gone as others added fewer.
     Of rows with a `_batch_id` others add none, so that rows which they add without one make up for none that is gone.
     """
-    changed, repeated, proof = rows_changed(witnesses), _repeated_since(witnesses), _proof(witnesses)
+    changed, repeated, proof = rows_changed(witnesses), _repeated_since(witnesses), witnesses.proof
     numbered = _numbered_since(witnesses)
     fewer = max(-changed, -numbered if numbered is not None else 0)
     together = proof is None or proof.table is None or proof.table.together
@@ -128,7 +128,7 @@ def why_unknown_rows(witnesses: Witnesses) -> str:
 
     What recon.yml says is not to be counted is no question.
     """
-    log = witnesses.of_sink(witnesses.sink_logs)
+    log = witnesses.sink_record
     if log is None:
         return ""
     unknown = next((one for one in (log.table, log.other_rows, log.record) if isinstance(one, Unavailable)), None)
@@ -165,7 +165,7 @@ def nothing_repeated(witnesses: Witnesses) -> bool:
 
 def of_others(witnesses: Witnesses) -> Sequence[SinkCommit]:
     """The writes of other pipelines of recon's into the sink that read a topic of ours, as its record has them."""
-    log, count = witnesses.of_sink(witnesses.sink_logs), _count(witnesses)
+    log, count = witnesses.sink_record, _count(witnesses)
     if log is None:
         return ()
     theirs = [commit for commit in log.commits if not commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
@@ -205,16 +205,16 @@ def count_said(witnesses: Witnesses) -> str:
 
 def other_rows(witnesses: Witnesses) -> int | None:
     """How many rows of others the sink has; what was known before where this audit could not count them."""
-    log, proof, figures = witnesses.of_sink(witnesses.sink_logs), _proof(witnesses), _figures(witnesses)
+    log, proof, figures = witnesses.sink_record, witnesses.proof, _figures(witnesses)
     now = figures.all if figures is not None else log.other_rows if log is not None else None
     return now if isinstance(now, int) else proof.other_rows if proof is not None else None
 
 
 def table_judged(witnesses: Witnesses) -> TableJudged | None:
     """What an audit remembers of a table besides; what was known before where this one could not count."""
-    proof, figures = _proof(witnesses), _figures(witnesses)
+    proof, figures = witnesses.proof, _figures(witnesses)
     before = proof.table if proof is not None else None
-    log, known = witnesses.of_sink(witnesses.sink_logs), before or TableJudged()
+    log, known = witnesses.sink_record, before or TableJudged()
     if log is not None and not log.exists:
         known = replace(known, record=None)  # that it is gone is told by the audit that finds it so
     elif log is not None and isinstance(log.record, RecordCount):
@@ -238,14 +238,14 @@ def may_repeat(witnesses: Witnesses) -> bool:
 
     Its transform makes several of one record, or a join does; two sources read one topic; or a topic was created again.
     """
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    ledger = witnesses.ledger
     if ledger is None or witnesses.declared.explodes:
         return True
     operators = operators_of(witnesses)
     if any(operators.makes_rows(head) or operators.keeps_state(head) or head.makes_rows for head in ledger.heads):
         return True
     read: dict[str, set[tuple[int, str | None]]] = {}
-    proof = _proof(witnesses)
+    proof = witnesses.proof
     covered = [(one.source, one.topic, one.topic_id) for one in (proof.coverage if proof is not None else ())]
     for source, topic, topic_id in (*ledger.ranges.topics, *covered):
         read.setdefault(topic, set()).add((source, topic_id))
@@ -255,18 +255,14 @@ def may_repeat(witnesses: Witnesses) -> bool:
     )
 
 
-def _proof(witnesses: Witnesses) -> SinkProof | None:
-    return witnesses.proofs.of_sink.get(witnesses.sink or "")
-
-
 def _count(witnesses: Witnesses) -> TableCount | None:
-    log = witnesses.of_sink(witnesses.sink_logs)
+    log = witnesses.sink_record
     return log.table if log is not None and isinstance(log.table, TableCount) else None
 
 
 def _topics(witnesses: Witnesses) -> Collection[str]:
     """The topics that the sink reads, by the ledger's entries and what was proved of earlier ones."""
-    ledger, proof = witnesses.of_sink(witnesses.ledgers), _proof(witnesses)
+    ledger, proof = witnesses.ledger, witnesses.proof
     topics = {name for _, name, _ in ledger.ranges.topics} if ledger is not None else set()
     return topics | {one.topic for one in (proof.coverage if proof is not None else ())}
 
@@ -292,14 +288,14 @@ def _figures(witnesses: Witnesses) -> _Figures | None:
 
 def _numbered_since(witnesses: Witnesses) -> int | None:
     """How many more rows with a `_batch_id` there are than at the last audit, besides the sink's own."""
-    figures, proof = _figures(witnesses), _proof(witnesses)
+    figures, proof = _figures(witnesses), witnesses.proof
     before = proof.table.numbered if proof is not None and proof.table is not None else None
     return None if figures is None or figures.numbered is None or before is None else figures.numbered - before
 
 
 def _summed(witnesses: Witnesses) -> _Summed | None:
     """The table's fingerprint against those of what was there and what was written; None where nothing was counted."""
-    log, count, ledger = witnesses.of_sink(witnesses.sink_logs), _count(witnesses), witnesses.of_sink(witnesses.ledgers)
+    log, count, ledger = witnesses.sink_record, _count(witnesses), witnesses.ledger
     if log is None or count is None or ledger is None:
         return None
     known = ledger.derived.get(_SUMMED)
@@ -310,7 +306,7 @@ def _summed(witnesses: Witnesses) -> _Summed | None:
 
 
 def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, location: str) -> _Summed:
-    proof, found = _proof(witnesses), count.fingerprint if isinstance(count.fingerprint, int) else None
+    proof, found = witnesses.proof, count.fingerprint if isinstance(count.fingerprint, int) else None
     judged = proof.table if proof is not None else None
     anew = None if found is None else TableFingerprint(location=location, newest=count.newest, value=found)
     if judged is None and ledger.complete:  # the table has no rows but those of its writes
@@ -362,7 +358,7 @@ def _me(witnesses: Witnesses) -> tuple[str, str]:
 
 def _repeated_since(witnesses: Witnesses) -> int | None:
     """By how much the number of repeated rows grew since the last audit; None where it says nothing."""
-    figures, proof = _figures(witnesses), _proof(witnesses)
+    figures, proof = _figures(witnesses), witnesses.proof
     if figures is None or figures.repeated is None or may_repeat(witnesses):
         return None
     before = proof.table.repeated if proof is not None and proof.table is not None else None
@@ -371,13 +367,13 @@ def _repeated_since(witnesses: Witnesses) -> int | None:
 
 def _counts_others_alone(witnesses: Witnesses) -> bool:
     """Whether recon's own writes doubled no row since the last audit, so that what is repeated is others' doing."""
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    ledger = witnesses.ledger
     if ledger is None or of_others(witnesses) or _figures(witnesses) is None:
         return False
-    log = witnesses.of_sink(witnesses.sink_logs)
+    log = witnesses.sink_record
     if log is None or not log.recorded:
         return False
-    proof = _proof(witnesses)
+    proof = witnesses.proof
     position = proof.position if proof is not None and proof.table is not None else 0
     new = [i for i in range(ledger.anchors, len(ledger.heads)) if ledger.heads[i].sequence > position]
     if _reads_once(ledger) and all(_wrote_each(ledger.heads[i]) for i in new):

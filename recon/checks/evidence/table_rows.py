@@ -101,7 +101,7 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
 
 def _is_asked(witnesses: Witnesses) -> bool:
     """Whether a question about rows waits for an answer that an earlier audit, which counted them, could not give."""
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    proof = witnesses.proof
     waiting = [one for one in (proof.open if proof is not None else ()) if one.accepted is None]
     return any(one.check == "delta_history" and one.finding.code is Code.INCONCLUSIVE for one in waiting)
 
@@ -111,7 +111,7 @@ def _counted_missing(witnesses: Witnesses) -> int:
 
     Those of source_rows that name offsets tell of the same rows; those of delta_history name what a RESTORE undid.
     """
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    proof = witnesses.proof
     gone = [one for one in (proof.open if proof is not None else ()) if one.finding.code is Code.GAP]
     by_commits = [one for one in gone if one.finding.changed_by is not None]
     told = (one for one in by_commits if one.finding.span is None or one.check == "delta_history")
@@ -183,7 +183,7 @@ def rows_to_remember(witnesses: Witnesses, delta: DeltaWitness) -> int | None:
     known, version = known_table(witnesses), first_shown(delta)
     if isinstance(delta.files, Unavailable) or version is None:
         return None
-    ledger = witnesses.of_sink(witnesses.ledgers)
+    ledger = witnesses.ledger
     seen = compared(witnesses, ledger, delta) if ledger is not None else None
     if seen is not None and seen.held > seen.accounted and ledger is not None and not ledger.complete:
         return None  # whether the rows too many double others was not looked at

@@ -9,13 +9,12 @@ from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.kafka_states import ReadUnder, leaders_seen, read_under
 from recon.checks.evidence.topic_ids import identified, with_topic_ids
 from recon.model import Code, Finding, KafkaPartition, KafkaTopic, LedgerSlice, Witnesses
-from recon.model.proof import SinkProof
 
 
 def judge_logs(covered: Coverage, witnesses: Witnesses, findings: Findings) -> None:
     """Adds findings where Kafka's logs are, or may be, others than those that were read; nothing without a broker."""
     of_topic: dict[str, list[TopicIncarnation]] = {}
-    leaders = leaders_seen(covered.slice, _proof(witnesses))
+    leaders = leaders_seen(covered.slice, witnesses.proof)
     for key, incarnations in covered.incarnations.items():
         topic = witnesses.topic(key.topic)
         if topic is not None and topic.exists:
@@ -54,12 +53,8 @@ def _judge_leader_epochs(
                 return  # what was read under later leaders is doubted for the same reason
 
 
-def _proof(witnesses: Witnesses) -> SinkProof | None:
-    return witnesses.proofs.of_sink.get(witnesses.sink or "")
-
-
 def _is_accepted(finding: Finding, witnesses: Witnesses) -> bool:
-    proof = _proof(witnesses)
+    proof = witnesses.proof
     if proof is None:
         return False
     return any(one.accepted is not None and one.includes(finding) for one in with_topic_ids(proof, witnesses).open)
@@ -86,7 +81,7 @@ def _doubt(
             "longer in Kafka: compare them at the source, and read the offsets again from where the logs differ"
         )
     if kept is None and read.position < partition.log_start:
-        proof = _proof(witnesses)
+        proof = witnesses.proof
         reads = (other for other in read_under(ledger).get(where, ()) if other.topic_id == read.topic_id)
         later = (other for other in reads if other.epoch > read.epoch)
         if proof is not None and any(ledger.heads[other.entry].sequence <= proof.position for other in later):

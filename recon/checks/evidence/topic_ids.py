@@ -20,8 +20,8 @@ def identified(finding: Finding, witnesses: Witnesses) -> Finding:
     """
     if finding.topic is None or finding.topic_id is not None:
         return finding
-    ledger = witnesses.of_sink(witnesses.ledgers)
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    ledger = witnesses.ledger
+    proof = witnesses.proof
     ids = set(_known(finding.topic, ledger, proof))
     if len(ids) > 1 and ledger is not None:
         ids = set(_of_entries(finding, ledger)) or set(_of_offsets(finding, ledger, proof))

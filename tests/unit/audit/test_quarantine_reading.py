@@ -100,7 +100,7 @@ class Kept:
         sources = Sources(self.project, pipeline, AuditSession(self.project, True, None))
         evidence = collect(sources, bounds, Options(), NOW)
         seen = evidence.seen_by(bounds[0])
-        slice_ = seen.of_sink(seen.ledgers)
+        slice_ = seen.ledger
         assert isinstance(slice_, LedgerSlice) and not any(head.rows_quarantined for head in slice_.heads)
         self.judged = quarantine_judged(slice_, seen)
         about = ("quarantine", "wait in", "waited")

@@ -108,7 +108,7 @@ def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
 
 def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
     """The sink's Delta log; of another kind of sink its own record, read as a log whose writes are numbered."""
-    log, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
+    log, record = witnesses.table_log, witnesses.sink_record
     if log is not None or record is None:
         return log
     commits = {
@@ -249,7 +249,7 @@ class _Evaluation:
 
     @property
     def _has_versions(self) -> bool:
-        return self.witnesses.of_sink(self.witnesses.delta) is not None
+        return self.witnesses.table_log is not None
 
     def _is_older(self, batch: CheckpointBatch) -> bool:
         first = self.writes.first_judged
@@ -323,13 +323,13 @@ class _Evaluation:
 
         What the log no longer shows was seen by the first audit, if there was one.
         """
-        log = known(self.witnesses.delta) and self.witnesses.of_sink(self.witnesses.delta)
+        log = known(self.witnesses.delta) and self.witnesses.table_log
         if not isinstance(log, DeltaWitness) or not first.sink_version:
             return ""
         kept = [commit for version, commit in log.commits.items() if version < first.sink_version]
         if any(commit.adds_rows for commit in kept):
             return "had rows before"
-        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        proof = self.witnesses.proof
         unseen = len(kept) < first.sink_version and not (proof is not None and proof.position)
         return "may have had rows, which its log no longer shows, before" if unseen else ""
 
@@ -338,7 +338,7 @@ class _Evaluation:
 
         Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
         """
-        log = known(self.witnesses.delta) and self.witnesses.of_sink(self.witnesses.delta)
+        log = known(self.witnesses.delta) and self.witnesses.table_log
         if not isinstance(log, DeltaWitness) or log.first_retained != 0 or 0 not in log.commits:
             return False
         first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)

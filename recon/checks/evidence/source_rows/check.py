@@ -151,7 +151,7 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
 
 
 def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
-    proof = witnesses.proofs.of_sink.get(ledger.sink)
+    proof = witnesses.proof
     before = proof is not None and proof.filtered
     records = of_table.records_of(ledger, witnesses)
     if rewrites(witnesses):
@@ -163,7 +163,7 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     return account(
         ledger,
         operators_of(witnesses),
-        in_files=rows_in_files(witnesses.of_sink(witnesses.delta), ledger.pipeline, ledger.sink),
+        in_files=rows_in_files(witnesses.table_log, ledger.pipeline, ledger.sink),
         filters=filters,
         explodes=declared.explodes,
         filtered_before=before,

@@ -214,7 +214,7 @@ def _read_again(sink: SinkRows, entry: int) -> int:
 
 def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
     """Commits of other pipelines of recon's that took rows out of the table; delta_history reports everybody else's."""
-    log, ledger = sink.witnesses.of_sink(sink.witnesses.delta), sink.ledger
+    log, ledger = sink.witnesses.table_log, sink.ledger
     if log is None:
         return
     first, known = first_version(log, ledger), known_table(sink.witnesses)
@@ -301,7 +301,7 @@ def _found_lost(sink: SinkRows, where: TopicPartition) -> Spans:
 
     Where the topic was created again, they may be of another one.
     """
-    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    proof = sink.witnesses.proof
     if proof is None or sink.counts.judged[where].incarnations > 1:
         return Spans()
     found = (o for o in proof.open if o.check == _CHECK and o.finding.code is Code.GAP and o.is_in(*where))
@@ -328,7 +328,7 @@ def _proved_before(sink: SinkRows, missing: Missing) -> frozenset[int]:
 
     That audit found the reason for each of these offsets while Kafka could still show it.
     """
-    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    proof = sink.witnesses.proof
     if proof is None:
         return frozenset()
     named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}

@@ -41,7 +41,7 @@ def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitnes
         return None
     if any(True for _ in spot_check.reasons(counts, witnesses)):
         return None
-    ledger, log = counts.covered.slice, witnesses.of_sink(witnesses.delta)
+    ledger, log = counts.covered.slice, witnesses.table_log
     commits = _commits(counts, witnesses, check)
     groups: list[RowGroup] = []
     for entry, commit in commits.items():

@@ -56,7 +56,7 @@ def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings, *, 
 
 def _removed_since(entry: int, counts: Account, witnesses: Witnesses) -> int:
     """How many rows the repairs behind an entry have removed that looked at offsets which it read."""
-    ledger, log, removed = counts.covered.slice, witnesses.of_sink(witnesses.delta), 0
+    ledger, log, removed = counts.covered.slice, witnesses.table_log, 0
     mine = by_partition(ledger.ranges.of(entry))
     for i in range(entry + 1, len(ledger.heads)):
         head = ledger.heads[i]
@@ -76,13 +76,13 @@ def judge_repeated_rows(counts: Account, witnesses: Witnesses, findings: Finding
     writes other offsets of the topic, which may have several rows each by its own recon.yml.
     """
     code, _ = doubled(witnesses)
-    repeated, log = rows_repeated(witnesses), witnesses.of_sink(witnesses.sink_logs)
+    repeated, log = rows_repeated(witnesses), witnesses.sink_record
     if not repeated or log is None or code in findings:
         return
     theirs, mine = _read_by(commit.stamp for commit in of_others(witnesses)), _ever_read(counts, witnesses)
     if theirs and not any(spans.intersect(mine.get(where, Spans())) for where, spans in theirs.items()):
         return
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    proof = witnesses.proof
     counted = proof is not None and proof.table is not None
     since = f" since the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else ""
     are = "is" if repeated == 1 else "are"
@@ -134,7 +134,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
 
 def _judge_repeated(sink: SinkRows) -> None:
     """Rows that others added of records which the sink has already; of other periods' records as well."""
-    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    log = sink.witnesses.table_log
     if log is None:
         _judge_repeated_in_record(sink)
         return
@@ -242,7 +242,7 @@ def _with_topics(sink: SinkRows, group: RowGroup) -> Iterator[tuple[Span, int]]:
     for key, incarnations in sink.counts.covered.incarnations.items():
         for incarnation in incarnations if (key.topic, key.partition) == where else ():
             read.setdefault(incarnation.topic_id, []).extend(incarnation.walked.covered)
-    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    proof = sink.witnesses.proof
     for covered in proof.coverage if proof is not None else ():
         if (covered.topic, covered.partition) == where:
             read.setdefault(covered.topic_id, []).extend(Spans.of(covered.ranges))
@@ -383,7 +383,7 @@ def _digest(group: RowGroup) -> str:
 
 def _is_told_by_offset(sink: SinkRows, where: TopicPartition, mine: Spans, surplus: int) -> bool:
     """Whether the search of the whole sink found which of these offsets have the rows too many."""
-    if sink.witnesses.of_sink(sink.witnesses.delta) is not None:
+    if sink.witnesses.table_log is not None:
         return False
     found = ((g.rows // g.present.size - 1, g) for g in sink.rows.repeated if (g.topic, g.partition) == where)
     return sum(more * g.present.intersect(mine).size for more, g in found) == surplus
@@ -391,7 +391,7 @@ def _is_told_by_offset(sink: SinkRows, where: TopicPartition, mine: Spans, surpl
 
 def _wrote_before(sink: SinkRows) -> bool:
     """Whether the table had rows of the query before the first entry, perhaps of a topic that was created again."""
-    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    proof = sink.witnesses.proof
     first = sink.ledger.heads[0]
     return (proof is not None and proof.unwitnessed) or (sink.ledger.complete and bool(first.sink_version))
 
@@ -506,7 +506,7 @@ def _all_before(sink: SinkRows) -> int | None:
 
     None where others did, or the log does not show every commit since.
     """
-    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    log = sink.witnesses.table_log
     if log is None or not sink.ledger.complete or not sink.ledger.heads or log.last is None:
         return None
     first = sink.ledger.heads[0].sink_version
@@ -518,7 +518,7 @@ def _all_before(sink: SinkRows) -> int | None:
 
 def _ever_read(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
     """The offsets that the sink accounts for, of earlier periods too, as far as they are known."""
-    read, proof = _accounted_for(counts, witnesses), witnesses.proofs.of_sink.get(counts.covered.slice.sink)
+    read, proof = _accounted_for(counts, witnesses), witnesses.proof
     for covered in proof.coverage if proof is not None else ():
         where = (covered.topic, covered.partition)
         read[where] = read.get(where, Spans()).union(Spans.of(covered.ranges))
@@ -530,7 +530,7 @@ def _since_observed(sink: SinkRows, strays: Spans, in_ledger: Spans) -> Spans:
 
     The query wrote before, and rows of a micro-batch whose plan nobody saw are in no entry either.
     """
-    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    log = sink.witnesses.table_log
     if in_ledger.hull is None or (log is not None and log.unstamped):
         return Spans()
     return strays.minus(Spans.of([(0, in_ledger.hull.start)]))
@@ -544,7 +544,7 @@ def _accounted_for(counts: Account, witnesses: Witnesses) -> dict[TopicPartition
             spans.setdefault((key.topic, key.partition), []).extend(incarnation.walked.covered)
     ledger = counts.covered.slice
     entered = {(head.epoch, head.batch_id) for head in ledger.heads}
-    log = witnesses.of_sink(witnesses.delta)
+    log = witnesses.table_log
     for _, stamp in own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ():
         for read in parse_offsets(stamp.offsets_text) if (stamp.epoch, stamp.batch_id) not in entered else ():
             if read.span.size > 0:

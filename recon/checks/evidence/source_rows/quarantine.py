@@ -36,7 +36,7 @@ def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     if why is not None:
         yield f"{rows}, and that log was not read ({why.reason})"
         return
-    log = witnesses.of_sink(witnesses.quarantine)
+    log = witnesses.quarantine_log
     if not isinstance(log, DeltaWitness) or not log.exists:
         yield f"{rows}, and there is no quarantine table"
         return

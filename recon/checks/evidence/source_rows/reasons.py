@@ -88,7 +88,7 @@ def read_twice(counts: Account) -> str:
 
 def _committed_twice(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """Micro-batches that several commits of the sink's log are of, each with rows that stand."""
-    log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
+    log, ledger = witnesses.table_log, counts.covered.slice
     if log is None:
         return
     since = judged_since(witnesses, ledger, log)
@@ -103,7 +103,7 @@ def perhaps_repeated(counts: Account, witnesses: Witnesses) -> list[EntryHead]:
     A run of the query begins by writing again what the run before it left unfinished. A sink that keeps a record of its
     writes tells whether it had them already; of any other, the first micro-batch of each run may be such a retry.
     """
-    log, ledger = witnesses.of_sink(witnesses.sink_logs), counts.covered.slice
+    log, ledger = witnesses.sink_record, counts.covered.slice
     if log is None or log.recorded:
         return []
     first, seen = set[int](), set[str]()
@@ -123,7 +123,7 @@ def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 
 def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """Which commits of others, and which RESTORE, changed rows of the sink."""
-    log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
+    log, ledger = witnesses.table_log, counts.covered.slice
     removals = [head for head in ledger.heads[ledger.anchors :] if head.is_removal]
     if removals:
         yield f"{some(named(head) for head in removals)} changed rows of the sink"
@@ -132,7 +132,7 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
         yield f"the sink has {plural(removed, 'row')} fewer than were written"
     if replaced := rows_replaced(witnesses):
         yield f"the sink has {replaced}"
-    lost = lost_of(witnesses.of_sink(witnesses.sink_logs), ledger)
+    lost = lost_of(witnesses.sink_record, ledger)
     if lost:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
     if log is not None:
@@ -169,7 +169,7 @@ def added_by_others(counts: Account, witnesses: Witnesses) -> str:
     """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
     if why := doubled_by_others(witnesses):
         return why
-    log, found = witnesses.of_sink(witnesses.delta), list[str]()
+    log, found = witnesses.table_log, list[str]()
     adding = [c.version for c in others(log, counts.covered.slice) if c.rows_added != 0] if log is not None else []
     if adding:
         found.append(f"another program added rows in version {some(adding)} of the sink")
@@ -219,7 +219,7 @@ def report_untold(counts: Account, witnesses: Witnesses, rows: RowsWitness, find
     for entry in (entry for entry in counts.open if entry not in told):
         open_ = f"counts leave open whether every offset arrived ({_counted([entry], counts)}), and {lacks}"
         findings.add_for_each(Code.INCONCLUSIVE, [heads[entry]], open_)
-    log = witnesses.of_sink(witnesses.delta)
+    log = witnesses.table_log
     # Versions begin anew in a table that is made anew.
     of_table = f" (table id {log.table_id})" if log is not None and log.table_id else ""
     for reason in besides_counts(counts, witnesses):

@@ -33,7 +33,7 @@ _CONFIRMED = 200_000  # offsets whose records one audit counts though numbers of
 
 def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
     """Rows given to the sink per (epoch, batch_id), where its own record has that count."""
-    delta, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
+    delta, record = witnesses.table_log, witnesses.sink_record
     stamps = [commit.stamp for commit in delta.commits.values()] if delta is not None else []
     stamps += [commit.stamp for commit in record.commits] if record is not None else []
     return {
@@ -147,7 +147,7 @@ def judge(
 
 def _was_proved(counts: Account, entry: int, witnesses: Witnesses) -> bool:
     """Whether an earlier audit proved an entry, of whose records Kafka no longer has all."""
-    head, proof = counts.covered.slice.heads[entry], witnesses.proofs.of_sink.get(counts.covered.slice.sink)
+    head, proof = counts.covered.slice.heads[entry], witnesses.proof
     if proof is None or head.sequence > proof.position:
         return False
     if any((one.finding.epoch, one.finding.batch_id) == (head.epoch, head.batch_id) for one in proof.open):

@@ -76,7 +76,7 @@ class SinkRows:
     @cached_property
     def _held(self) -> Mapping[int, CountedRows] | None:
         """The rows of the sink by micro-batch; None where other epochs than 0 wrote some of them."""
-        log = self.witnesses.of_sink(self.witnesses.delta)
+        log = self.witnesses.table_log
         if log is None or self.witnesses.period_to < self.witnesses.now or not rows_are_no_newer(self):
             return None
         if self.witnesses.observed:
@@ -113,7 +113,7 @@ class SinkRows:
     @cached_property
     def _removing(self) -> Sequence[int]:
         """The versions in which others took rows away; empty where the log of the sink does not show all of them."""
-        log = self.witnesses.of_sink(self.witnesses.delta)
+        log = self.witnesses.table_log
         first = min((head.sink_version or 0 for head in self.ledger.heads[self.ledger.anchors :]), default=0)
         if log is None or not log.commits or first < min(log.commits):
             return ()
@@ -158,7 +158,7 @@ def report(
 
 def rows_are_no_newer(sink: SinkRows) -> bool:
     """Whether the rows were read at a version that the Delta log's witness knows."""
-    log, version = sink.witnesses.of_sink(sink.witnesses.delta), sink.rows.version
+    log, version = sink.witnesses.table_log, sink.rows.version
     return log is not None and log.last is not None and version is not None and version <= log.last
 
 

@@ -91,7 +91,7 @@ def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) ->
 
 
 def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
-    log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
+    log, ledger = witnesses.table_log, counts.covered.slice
     if log is None or counts_decide(witnesses):
         return
     for entry, counted in counts.counted.items():

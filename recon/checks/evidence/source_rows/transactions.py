@@ -44,7 +44,7 @@ def read_while_open(counts: Account, witnesses: Witnesses) -> frozenset[int]:
     if not doubtful:
         return frozenset()
     ledger = counts.covered.slice
-    seen_open = open_transactions(ledger, witnesses.proofs.of_sink.get(ledger.sink))
+    seen_open = open_transactions(ledger, witnesses.proof)
     return frozenset(
         piece.entry
         for where, spans in seen_open.items()
@@ -229,7 +229,7 @@ class _Judged:
 
         What an earlier audit could not decide, it did not prove.
         """
-        proof = self.witnesses.proofs.of_sink.get(self.counts.covered.slice.sink)
+        proof = self.witnesses.proof
         position, heads = proof.position if proof is not None else 0, self.counts.covered.slice.heads
         where = (self.answer.topic, self.answer.partition)
         asked = [one.spans for one in (proof.open if proof is not None else ()) if one.is_in(*where)]
