@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.once import Derived
 from recon.model.progress import ProgressWitness
 from recon.model.proof import Proofs, SinkProof
 from recon.model.source_files import SourceFiles
@@ -501,7 +502,7 @@ class DeltaWitness:
     highest: int | None = None
     whole: bool = False
     words: TableWords = DELTA_WORDS
-    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once
+    derived: Derived = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     def undone(self, version: int) -> bool:
         """Whether the newest version certainly does not descend from this one, which was given out."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from recon.lazy import np
 from recon.model.offsets import OffsetSpan
+from recon.model.once import Derived
 from recon.model.positions import is_kafka
 
 if TYPE_CHECKING:
@@ -281,4 +282,4 @@ class LedgerSlice:
     transforms_later: bool | None = None
     recorded: Collection[tuple[int, int, int | None]] = ()
     offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)
-    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once
+    derived: Derived = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`

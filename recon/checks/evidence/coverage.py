@@ -20,6 +20,7 @@ from recon.model import Code, LedgerSlice, SourceFiles, SourceLog, Unavailable, 
 from recon.model.delta_offsets import is_delta, offset_of
 from recon.model.ledger import sortable
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
+from recon.model.once import once
 from recon.model.positions import contents, is_kafka, partition_name, place
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.integer[Any]]
     Bools = npt.NDArray[np.bool_]
 
-_COVERAGE = "coverage"  # in `LedgerSlice.derived`
 ASKED = 10_000  # offsets of a range that no micro-batch read, about which Kafka is asked first
 NO_RECORD = "hold no record for the stream"
 Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
@@ -289,10 +289,7 @@ def coverage(slice_: LedgerSlice) -> Coverage:
 
     Computed once per slice, for all checks that need it.
     """
-    covered = slice_.derived.get(_COVERAGE)
-    if not isinstance(covered, Coverage):
-        covered = slice_.derived[_COVERAGE] = _walk(slice_)
-    return covered
+    return once(slice_, coverage, lambda: _walk(slice_))
 
 
 def _walk(slice_: LedgerSlice) -> Coverage:

@@ -5,18 +5,18 @@ open transactions.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from recon.errors import LedgerError
 from recon.lazy import np
 from recon.model import LedgerSlice
 from recon.model.offsets import OffsetSpan, Spans
+from recon.model.once import once
 from recon.model.proof import LogJudged, SinkProof
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
 
 TopicPartition = tuple[str, int]
-_STATES, _EPOCHS, _OPEN = "kafka_states", "leader_epochs", "open_transactions"  # in `LedgerSlice.derived`
 
 
 class ReadUnder(NamedTuple):
@@ -34,17 +34,16 @@ class ReadUnder(NamedTuple):
 
 def kafka_states(ledger: LedgerSlice) -> Sequence[KafkaState]:
     """The broker's answers in a slice, in the order in which it was asked; one that cannot be read is left out."""
-    if _STATES not in ledger.derived:
-        found = []
-        for head in ledger.heads:
-            if head.kafka_state is not None:
-                try:
-                    found.append(parse_kafka_state(head.kafka_state))
-                except LedgerError:
-                    continue  # the entry was edited, which ledger_integrity reports
-        ledger.derived[_STATES] = sorted(found, key=lambda state: state.after)
-    states: Sequence[KafkaState] = ledger.derived[_STATES]
-    return states
+    return once(ledger, kafka_states, lambda: sorted(_states(ledger), key=lambda state: state.after))
+
+
+def _states(ledger: LedgerSlice) -> Iterator[KafkaState]:
+    for head in ledger.heads:
+        if head.kafka_state is not None:
+            try:
+                yield parse_kafka_state(head.kafka_state)
+            except LedgerError:
+                continue  # the entry was edited, which ledger_integrity reports
 
 
 def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: int) -> bool | None:
@@ -63,29 +62,29 @@ def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: 
 
 def open_transactions(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Spans]:
     """The offsets of each topic partition that were behind an open transaction when the hook or an audit looked."""
-    if _OPEN not in ledger.derived:
-        ledger.derived[_OPEN] = {}
-        for state in kafka_states(ledger):
-            for topic, logs in state.topics.items():
-                # Without transactions the columns are the same.
-                if logs.last_stable is not None and logs.high_watermark not in (None, logs.last_stable):
-                    for number, stable, end in zip(
-                        logs.partition, logs.last_stable, logs.high_watermark or (), strict=True
-                    ):
-                        ledger.derived[_OPEN].setdefault((topic, number), []).append((stable, end))
-    found: dict[TopicPartition, list[tuple[int, int]]] = {where: [*of] for where, of in ledger.derived[_OPEN].items()}
+    in_states = once(ledger, open_transactions, lambda: _open_in_states(ledger))
+    found = {where: [*spans] for where, spans in in_states.items()}
     for log in proof.logs if proof is not None else ():
         if log.open_transactions is not None:
             found.setdefault((log.topic, log.partition), []).append(log.open_transactions)
     return {where: Spans.of(spans) for where, spans in found.items()}
 
 
+def _open_in_states(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
+    found: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for state in kafka_states(ledger):
+        for topic, logs in state.topics.items():
+            # Without transactions the columns are the same.
+            if logs.last_stable is not None and logs.high_watermark not in (None, logs.last_stable):
+                columns = zip(logs.partition, logs.last_stable, logs.high_watermark or (), strict=True)
+                for number, stable, end in columns:
+                    found.setdefault((topic, number), []).append((stable, end))
+    return found
+
+
 def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
     """How far the stream had come under each leader epoch of each topic partition, oldest first."""
-    if _EPOCHS not in ledger.derived:
-        ledger.derived[_EPOCHS] = _read_under(ledger)
-    found: Mapping[TopicPartition, Sequence[ReadUnder]] = ledger.derived[_EPOCHS]
-    return found
+    return once(ledger, read_under, lambda: _read_under(ledger))
 
 
 def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Sequence[ReadUnder]]:

@@ -23,21 +23,20 @@ from recon.model import (
     same_ranges,
 )
 from recon.model.ledger import named
+from recon.model.once import once
 
-_OWN, _AGAIN = "own_commits", "committed_again"  # in `DeltaWitness.derived`
 _BEFORE_ALL = (0, -1)  # (epoch, batch_id) before any micro-batch's; those of releases and repairs are lower
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
 
 
 def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
     """The commits that recon made for a sink, by version; looked for once for all checks that see this log."""
-    known = (_OWN, pipeline, sink)
-    if known not in log.derived:
-        commits = [commit for _, commit in sorted(log.commits.items())]
-        own = [(c, c.stamp) for c in commits if c.stamp is not None and c.stamp.is_of(pipeline, sink)]
-        log.derived[known] = own
-    own_of_sink: Sequence[tuple[DeltaCommit, ReconStamp]] = log.derived[known]
-    return own_of_sink
+    return once(log, (own_commits, pipeline, sink), lambda: _own_commits(log, pipeline, sink))
+
+
+def _own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
+    commits = [commit for _, commit in sorted(log.commits.items())]
+    return [(c, c.stamp) for c in commits if c.stamp is not None and c.stamp.is_of(pipeline, sink)]
 
 
 def rows_in_files(log: DeltaWitness | None, pipeline: str, sink: str | None) -> Mapping[tuple[int, int, int], int]:
@@ -58,15 +57,15 @@ def committed_again(log: DeltaWitness, pipeline: str, sink: str | None) -> Mappi
 
     They are looked for once for all checks that see this log.
     """
-    known = (_AGAIN, pipeline, sink)
-    if known not in log.derived:
-        still, versions = alive(log), defaultdict[tuple[int, int], list[int]](list)
-        for commit, stamp in own_commits(log, pipeline, sink):
-            if commit.data_change and commit.rows_taken != 0 and commit.version in still:
-                versions[stamp.epoch, stamp.batch_id].append(commit.version)
-        log.derived[known] = {number: several for number, several in versions.items() if len(several) > 1}
-    again: Mapping[tuple[int, int], Sequence[int]] = log.derived[known]
-    return again
+    return once(log, (committed_again, pipeline, sink), lambda: _committed_again(log, pipeline, sink))
+
+
+def _committed_again(log: DeltaWitness, pipeline: str, sink: str | None) -> Mapping[tuple[int, int], Sequence[int]]:
+    still, versions = alive(log), defaultdict[tuple[int, int], list[int]](list)
+    for commit, stamp in own_commits(log, pipeline, sink):
+        if commit.data_change and commit.rows_taken != 0 and commit.version in still:
+            versions[stamp.epoch, stamp.batch_id].append(commit.version)
+    return {number: several for number, several in versions.items() if len(several) > 1}
 
 
 def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:

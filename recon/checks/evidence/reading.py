@@ -27,8 +27,7 @@ from recon.model import (
     parse_offsets,
 )
 from recon.model.offsets import OffsetSpan, Span, Spans
-
-_READING = "reading"  # in `LedgerSlice.derived`
+from recon.model.once import once
 
 
 def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
@@ -40,12 +39,12 @@ def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
     if ledger is None or not ledger.heads:
         return None
     record = witnesses.table_log or witnesses.sink_record
-    known = ledger.derived.get(_READING)
-    if known is None or known[0] is not record:
-        as_written = _as_stamped(ledger, _stamps(record, ledger))
-        known = ledger.derived[_READING] = (record, _with(as_written, unrecorded(witnesses)))
-    reading: LedgerSlice = known[1]
-    return reading
+    return once(
+        ledger,
+        reading_of,
+        lambda: _with(_as_stamped(ledger, _stamps(record, ledger)), unrecorded(witnesses)),
+        record,
+    )
 
 
 def _stamps(record: DeltaWitness | SinkLog | None, ledger: LedgerSlice) -> Iterable[ReconStamp]:

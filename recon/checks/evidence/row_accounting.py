@@ -7,11 +7,11 @@ leave the counts as they are; the fingerprints of the offsets, taken during the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from recon.checks.evidence.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.second_calls import filtered_for_sure
@@ -20,9 +20,9 @@ from recon.lazy import np
 from recon.model import CountedRows, EntryHead, LedgerSlice
 from recon.model.fingerprint import of_entries
 from recon.model.offsets import Span, Spans
+from recon.model.once import Derived, once
 
 T = TypeVar("T")
-_FINGERPRINTS = "fingerprints"  # in `LedgerSlice.derived`
 
 
 class Counted(NamedTuple):
@@ -90,7 +90,7 @@ class Account:
         width: offsets per entry of the slice; the rows of its ranges where the source counts these itself.
         given: rows given to a sink that reduces them itself, per (epoch, batch_id).
         uncountable: entries of whose ranges the source does not say how many rows they have.
-        derived: what checks found out of it and of another witness, to do it once (`Account.once`).
+        derived: what checks found out of it and of other witnesses (`once`).
     """
 
     covered: Coverage
@@ -100,15 +100,7 @@ class Account:
     width: Sequence[int] = ()
     given: Mapping[tuple[int, int], int] = field(default_factory=dict)
     uncountable: frozenset[int] = frozenset()
-    derived: dict[str, tuple[object, Any]] = field(default_factory=dict, init=False, compare=False)
-
-    def once(self, what: str, witness: object, find: Callable[[], T]) -> T:
-        """What `find` returns; it is called again only where the `witness` that it rests on is another one."""
-        known = self.derived.get(what)
-        if known is None or known[0] is not witness:
-            known = self.derived[what] = (witness, find())
-        found: T = known[1]
-        return found
+    derived: Derived = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def open(self) -> list[int]:
@@ -289,11 +281,12 @@ def _trimmed(head: EntryHead, width: int) -> bool:
 
 def _fingerprints(ledger: LedgerSlice) -> Sequence[int] | None:
     """The fingerprint that follows from each entry's ranges; None where no entry has one to compare it with."""
-    if _FINGERPRINTS not in ledger.derived:
-        has_any = any(head.fingerprint_given is not None for head in ledger.heads)
-        ledger.derived[_FINGERPRINTS] = of_entries(ledger.ranges, len(ledger.heads)).tolist() if has_any else None
-    expected: Sequence[int] | None = ledger.derived[_FINGERPRINTS]
-    return expected
+    return once(ledger, _fingerprints, lambda: _expected(ledger))
+
+
+def _expected(ledger: LedgerSlice) -> Sequence[int] | None:
+    has_any = any(head.fingerprint_given is not None for head in ledger.heads)
+    return of_entries(ledger.ranges, len(ledger.heads)).tolist() if has_any else None
 
 
 def _holes(head: EntryHead, width: int, operators: Operators) -> int | None:

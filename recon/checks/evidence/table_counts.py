@@ -25,11 +25,10 @@ from recon.model import (
 )
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Spans
+from recon.model.once import once
 from recon.model.proof import TableFingerprint, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
-
-_SUMMED = "table_fingerprint"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True)
@@ -298,11 +297,7 @@ def _summed(witnesses: Witnesses) -> _Summed | None:
     log, count, ledger = witnesses.sink_record, _count(witnesses), witnesses.ledger
     if log is None or count is None or ledger is None:
         return None
-    known = ledger.derived.get(_SUMMED)
-    if known is None or known[0] is not count:
-        known = ledger.derived[_SUMMED] = (count, _sums(witnesses, ledger, count, log.location))
-    summed: _Summed = known[1]
-    return summed
+    return once(ledger, _summed, lambda: _sums(witnesses, ledger, count, log.location), count)
 
 
 def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, location: str) -> _Summed:

@@ -8,6 +8,7 @@ from typing import Any
 
 from recon.model import DeltaCommit, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unstamped, Witnesses, known
 from recon.model.offsets import Spans
+from recon.model.once import once
 from recon.model.proof import OpenFinding
 from recon.model.wire.columns import SOURCE_OFFSET
 from recon.model.wire.stamp import reads_any_of
@@ -16,9 +17,6 @@ from recon.model.wire.values import loads, mapping, text
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
 _REWRITES = ("OPTIMIZE", "REORG")  # what only writes rows into other files, by Delta's names
-_ALIVE = "alive"  # in `DeltaWitness.derived`
-_RESTORES = "restores"  # likewise
-_OTHERS, _TOLD_GONE = "others", "told_gone"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,7 @@ class Alive:
 
 def alive(delta: DeltaWitness) -> Alive:
     """Which versions still act; found once for all checks that see this log."""
-    if _ALIVE not in delta.derived:
-        delta.derived[_ALIVE] = _alive(delta)
-    still: Alive = delta.derived[_ALIVE]
-    return still
+    return once(delta, alive, lambda: _alive(delta))
 
 
 def _alive(delta: DeltaWitness) -> Alive:
@@ -70,11 +65,13 @@ def is_restore(commit: DeltaCommit) -> bool:
 
 def restores(delta: DeltaWitness) -> Sequence[int]:
     """The versions of the RESTOREs that still act and undid rows; found once for all checks that see this log."""
-    if _RESTORES not in delta.derived:
-        found = (v for v, c in sorted(delta.commits.items()) if is_restore(c) and v in alive(delta))
-        delta.derived[_RESTORES] = [v for v in found if not _undid_no_rows(delta, delta.commits[v])]
-    versions: Sequence[int] = delta.derived[_RESTORES]
-    return versions
+    return once(delta, restores, lambda: [*_restores(delta)])
+
+
+def _restores(delta: DeltaWitness) -> Iterator[int]:
+    for version, commit in sorted(delta.commits.items()):
+        if is_restore(commit) and version in alive(delta) and not _undid_no_rows(delta, commit):
+            yield version
 
 
 def _undid_no_rows(delta: DeltaWitness, restore: DeltaCommit) -> bool:
@@ -98,11 +95,7 @@ def others(delta: DeltaWitness, ledger: LedgerSlice) -> Sequence[DeltaCommit]:
     out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
     entry on may follow rows of others, and double them. They are looked for once for all checks.
     """
-    known = ledger.derived.get(_OTHERS)
-    if known is None or known[0] is not delta:
-        known = ledger.derived[_OTHERS] = (delta, tuple(_others(delta, ledger)))
-    commits: Sequence[DeltaCommit] = known[1]
-    return commits
+    return once(ledger, others, lambda: tuple(_others(delta, ledger)), delta)
 
 
 def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
@@ -309,11 +302,7 @@ def told_gone(ledger: LedgerSlice, witnesses: Witnesses) -> frozenset[int]:
     They are looked for once for all checks.
     """
     proof = witnesses.proofs.of_sink.get(ledger.sink)
-    known = ledger.derived.get(_TOLD_GONE)
-    if known is None or known[0] is not proof:
-        known = ledger.derived[_TOLD_GONE] = (proof, _told_gone(ledger, proof.open if proof is not None else ()))
-    entries: frozenset[int] = known[1]
-    return entries
+    return once(ledger, told_gone, lambda: _told_gone(ledger, proof.open if proof is not None else ()), proof)
 
 
 def _told_gone(ledger: LedgerSlice, open_: Sequence[OpenFinding]) -> frozenset[int]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from recon.model import Finding, LedgerSlice, Witnesses
 from recon.model.offsets import Spans
+from recon.model.once import once
 from recon.model.proof import SinkProof
-
-_ENTRIES = "entries_by_batch"  # in `LedgerSlice.derived`
 
 
 def identified(finding: Finding, witnesses: Witnesses) -> Finding:
@@ -53,7 +52,8 @@ def _of_entries(finding: Finding, ledger: LedgerSlice) -> Iterator[str | None]:
     """The ids in the entries of the micro-batch that a finding names."""
     if finding.batch_id is None:
         return
-    for entry in _entries(ledger).get((finding.epoch, finding.batch_id), ()):
+    by_batch = once(ledger, _entries, lambda: _entries(ledger))
+    for entry in by_batch.get((finding.epoch, finding.batch_id), ()):
         for read in ledger.ranges.of(entry):
             if read.topic == finding.topic and finding.partition in (None, read.partition):
                 yield read.topic_id
@@ -61,14 +61,11 @@ def _of_entries(finding: Finding, ledger: LedgerSlice) -> Iterator[str | None]:
 
 def _entries(ledger: LedgerSlice) -> Mapping[tuple[int | None, int], list[int]]:
     """The entries by (epoch, batch_id), and by (None, batch_id): a finding about a plan names no epoch."""
-    if _ENTRIES not in ledger.derived:
-        found: dict[tuple[int | None, int], list[int]] = {}
-        for entry, head in enumerate(ledger.heads):
-            for epoch in (head.epoch, None):
-                found.setdefault((epoch, head.batch_id), []).append(entry)
-        ledger.derived[_ENTRIES] = found
-    entries: Mapping[tuple[int | None, int], list[int]] = ledger.derived[_ENTRIES]
-    return entries
+    found: dict[tuple[int | None, int], list[int]] = {}
+    for entry, head in enumerate(ledger.heads):
+        for epoch in (head.epoch, None):
+            found.setdefault((epoch, head.batch_id), []).append(entry)
+    return found
 
 
 def _of_offsets(finding: Finding, ledger: LedgerSlice, proof: SinkProof | None) -> Iterator[str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_not
 from typing import Any, ClassVar
 
 from pydantic import NonNegativeInt
@@ -53,9 +52,8 @@ from recon.checks.evidence.source_rows.unwritten import judge_unwritten
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
+from recon.model.once import once
 from recon.text import plural
-
-_ACCOUNT = "account"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +130,10 @@ class SourceRows(EvidenceCheck):
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     """The counts of the entries; made once for `wants_rows`, `questions` and `judge`, which see the same witnesses."""
     seen = witnesses
-    rest_on = (
+    return once(
+        ledger,
+        _account_of,
+        lambda: _counted(ledger, witnesses),
         seen.delta,
         seen.sink_logs,
         seen.progress,
@@ -143,11 +144,6 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
         seen.proofs,
         seen.source_log,
     )
-    known = ledger.derived.get(_ACCOUNT)
-    if known is None or any(map(is_not, known[0], rest_on)):
-        known = ledger.derived[_ACCOUNT] = (rest_on, _counted(ledger, witnesses))
-    counts: Account = known[1]
-    return counts
 
 
 def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:

@@ -25,6 +25,7 @@ from recon.checks.evidence.table_history import first_version, is_another, known
 from recon.model import Code, ProbeAnswer
 from recon.model.ledger import named
 from recon.model.offsets import GrowingSpans, Span, Spans
+from recon.model.once import once
 from recon.text import plural
 
 _CHECK = "source_rows"
@@ -53,7 +54,7 @@ class Missing:
 
 def missing_from(sink: SinkRows) -> Missing:
     """Offsets without a row, cut up by the entries that read them; found once for `questions` and `judge`."""
-    return sink.counts.once("missing", sink.rows, lambda: _missing_from(sink))
+    return once(sink.counts, missing_from, lambda: _missing_from(sink), sink.rows)
 
 
 def _missing_from(sink: SinkRows) -> Missing:

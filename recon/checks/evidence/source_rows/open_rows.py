@@ -15,6 +15,7 @@ from recon.checks.evidence.source_rows.reasons import besides_counts
 from recon.checks.evidence.source_rows.transactions import read_uncommitted
 from recon.model import CommitRows, DeltaCommit, RowGroup, RowsWitness, Witnesses
 from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.once import once
 
 
 def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> list[int]:
@@ -32,7 +33,7 @@ def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> li
 
 def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
     """The rows that the commits of these micro-batches added; None where they were not read, or do not suffice."""
-    return counts.once("rows of commits", witnesses.commit_rows, lambda: _of_commits(counts, witnesses, check))
+    return once(counts, of_commits, lambda: _of_commits(counts, witnesses, check), witnesses.commit_rows)
 
 
 def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:

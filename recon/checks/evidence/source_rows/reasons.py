@@ -37,6 +37,7 @@ from recon.model import (
     Verdict,
     Witnesses,
 )
+from recon.model.once import once
 from recon.model.positions import is_kafka
 from recon.text import plural, some
 
@@ -136,7 +137,9 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     if lost:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
     if log is not None:
-        yield from counts.once("changed", witnesses.delta, lambda: list(_changed_by_commits(log, ledger, witnesses)))
+        yield from once(
+            counts, _changed_by_commits, lambda: list(_changed_by_commits(log, ledger, witnesses)), witnesses.delta
+        )
 
 
 def _changed_by_commits(log: DeltaWitness, ledger: LedgerSlice, witnesses: Witnesses) -> Iterator[str]:

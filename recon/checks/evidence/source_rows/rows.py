@@ -14,6 +14,7 @@ from recon.checks.evidence.table_history import is_restore, removes_rows, rows_l
 from recon.model import WITHOUT_NUMBER, Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Span, Spans
+from recon.model.once import once
 from recon.text import plural
 
 TopicPartition = tuple[str, int]
@@ -33,12 +34,12 @@ class SinkRows:
     @property
     def groups(self) -> Mapping[TopicPartition, Sequence[RowGroup]]:
         """The groups of rows by topic partition."""
-        return self.counts.once("groups", self.rows, lambda: by_partition(self.rows.groups))
+        return once(self.counts, "groups", lambda: by_partition(self.rows.groups), self.rows)
 
     @property
     def present(self) -> Mapping[TopicPartition, Spans]:
         """The offsets that any row carries."""
-        return self.counts.once("present", self.rows, self._present)
+        return once(self.counts, "present", self._present, self.rows)
 
     def _present(self) -> Mapping[TopicPartition, Spans]:
         return {

@@ -19,6 +19,7 @@ from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
 from recon.model.fingerprint import of_ranges
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.once import once
 from recon.text import plural, some
 
 _HANDFUL = 20  # micro-batches that are looked at though their counts and fingerprints prove as much as such can
@@ -86,8 +87,9 @@ def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) ->
 
     With `made`, those whose transform may make several rows of one record.
     """
-    what = "own appends that make rows" if made else "own appends"
-    return counts.once(what, witnesses.delta, lambda: dict(_found_appends(counts, witnesses, made=made)))
+    return once(
+        counts, (own_appends, made), lambda: dict(_found_appends(counts, witnesses, made=made)), witnesses.delta
+    )
 
 
 def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
@@ -107,7 +109,7 @@ def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iter
 
 def contradictions(counts: Account, witnesses: Witnesses) -> Mapping[int, Contradiction]:
     """The entries whose commit added other rows than they say."""
-    return counts.once("contradictions", witnesses.commit_rows, lambda: _contradictions(counts, witnesses))
+    return once(counts, contradictions, lambda: _contradictions(counts, witnesses), witnesses.commit_rows)
 
 
 def _contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradiction]:
