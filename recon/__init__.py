@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from recon.recovery.starting_offsets import starting_offsets
     from recon.recovery.trace import Trace, trace
     from recon.reports.audit_run import AuditRun
-    from recon.sinks import BatchSink, Landed
+    from recon.sinks import BatchSink, ConfirmedWrite
     from recon.sinks.custom import Batch
     from recon.sinks.files.reading import batch_files, read_batches
     from recon.streams.listener import ProgressListener
@@ -67,13 +67,13 @@ __all__ = [
     "ColumnDifference",
     "Comparison",
     "ConfigError",
+    "ConfirmedWrite",
     "EvidenceError",
     "Explanation",
     "Finding",
     "ForeachBatch",
     "GateError",
     "Guarantee",
-    "Landed",
     "Ledger",
     "LedgerEntry",
     "LedgerError",
@@ -150,7 +150,7 @@ _MODULES = {
     "recon.recovery.starting_offsets": ("starting_offsets",),
     "recon.recovery.trace": ("Trace", "trace"),
     "recon.reports.audit_run": ("AuditRun",),
-    "recon.sinks": ("BatchSink", "Landed"),
+    "recon.sinks": ("BatchSink", "ConfirmedWrite"),
     "recon.sinks.custom": ("Batch",),
     "recon.sinks.files.reading": ("batch_files", "read_batches"),
     "recon.streams.listener": ("ProgressListener",),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon.audit.tell import FINISH_S, changed
+from recon.audit.audit_events import FINISH_S, changed
 from recon.decision import stated
 from recon.errors import ConfigError, LedgerError
 from recon.events import Emitter

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from recon.audit.summary import evaluated
 from recon.checks.evidence.coverage import coverage
-from recon.checks.evidence.own_writes import rows_in_files
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
+from recon.checks.evidence.recon_commits import rows_in_files
 from recon.checks.evidence.row_accounting import as_in_files
 from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.counts import sum_of
@@ -32,7 +32,7 @@ def offset_account(
     commits, filtered rows were counted during the write, and Kafka said what has no record. What is lost is what checks
     name.
     """
-    ledger = reading_of(replace(witnesses, sink=sink))
+    ledger = entries_with_unrecorded_commits(replace(witnesses, sink=sink))
     read = _read(ledger) if ledger is not None else {}
     if ledger is None or not read:
         return None

@@ -20,11 +20,11 @@ from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
+from recon.checks.evidence.database_counts import may_be_doubled
+from recon.checks.evidence.foreign_rows import search
 from recon.checks.evidence.kafka_states import leaders_seen
 from recon.checks.evidence.quarantine_log import QuarantineLog, is_relied_on, quarantines
-from recon.checks.evidence.reading import reading_of
-from recon.checks.evidence.rows_of_others import search
-from recon.checks.evidence.table_counts import may_be_doubled
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
 from recon.evidence.observed_rows import placed
@@ -35,7 +35,7 @@ from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
 from recon.ledger.sealed_results import changed_since
-from recon.ledger.unstored import with_unstored
+from recon.ledger.unsaved_findings import with_unstored
 from recon.model import (
     CheckpointWitness,
     CommitRows,
@@ -61,7 +61,7 @@ from recon.model.erasure import Erasure
 from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 from recon.model.proof import Proofs, SinkProof
-from recon.observer import Look
+from recon.observer import ObservationResult
 from recon.project import Pipeline, Sink
 from recon.text import first_line, plural
 
@@ -126,7 +126,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
     # 0. Where the query writes without recon, what it wrote since the last look gets its entries first; not where a
     #    period is examined again, nor where the audit keeps nothing.
     looks = pipeline.is_observed and options.keep and options.goes_on
-    looked = attempt("the stream", sources.observe) if looks else Look()
+    looked = attempt("the stream", sources.observe) if looks else ObservationResult()
 
     # 1. What earlier audits proved and recorded. The state first: an audit that ends meanwhile may advance it, and then
     #    what we judge again was judged before, and we advance nothing.
@@ -144,7 +144,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
     plans = (known(checkpoints) or known(attempt("plans", sources.checkpoint))) if pipeline.is_observed else None
 
     # 3. The ledger.
-    waits = looked.waits if isinstance(looked, Look) else ""
+    waits = looked.waits if isinstance(looked, ObservationResult) else ""
     slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, waits=waits))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
@@ -239,7 +239,7 @@ def _nothing_read(sources: Sources, options: Options, now: datetime, error: Exce
         observed=pipeline.is_observed,
     )
     broken = dict.fromkeys(missing, error)
-    return Evidence(_Reader(sources, until, now), witnesses, frozenset({"ledgers"}), broken, Look())
+    return Evidence(_Reader(sources, until, now), witnesses, frozenset({"ledgers"}), broken, ObservationResult())
 
 
 @dataclass
@@ -250,7 +250,7 @@ class Evidence:
     witnesses: Witnesses
     _wanted: frozenset[str]
     _broken: Mapping[str, Exception]
-    _looked: Look | Unavailable
+    _looked: ObservationResult | Unavailable
     _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
 
     def seen_by(self, bound: Bound) -> Witnesses:
@@ -717,7 +717,7 @@ class _Reader:
     def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
-        of_sink, log = reading_of(witnesses), witnesses.table_log
+        of_sink, log = entries_with_unrecorded_commits(witnesses), witnesses.table_log
         first = None
         within = _judged_ranges(of_sink) if of_sink is not None and sink.observed else None
         if of_sink is not None and not of_sink.complete:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import Compared, compared, signed
-from recon.audit.audited import StoredAudit, audited
 from recon.audit.books import of_ledger
+from recon.audit.control_days import ControlDaysOf, begin_of, unproved
 from recon.audit.controls.catalog import catalog
 from recon.audit.controls.days import Day, covered, days_of
+from recon.audit.exception_history import actions, changes, config_versions, incidents, items_of
 from recon.audit.exceptions import Sightings, exceptions
 from recon.audit.extent import Extent
-from recon.audit.followed import actions, changes, config_versions, incidents, items_of
-from recon.audit.shown import ControlDaysOf, begin_of, unproved
+from recon.audit.stored_audits import StoredAudit, audited
 from recon.checks.binding import bind
 from recon.errors import ConfigError, LedgerError
 from recon.instants import instant

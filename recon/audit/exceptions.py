@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from recon.audit.audited import StoredAudit
+from recon.audit.stored_audits import StoredAudit
 from recon.model import Code, Finding
 from recon.model.compliance import ExceptionRecord
 from recon.model.offsets import Span, Spans

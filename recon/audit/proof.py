@@ -13,10 +13,10 @@ from itertools import chain
 
 from recon.audit import summary
 from recon.audit.scope import Place, stretches
-from recon.checks.evidence import table_counts as counts
+from recon.checks.evidence import database_counts as counts
+from recon.checks.evidence.foreign_rows import to_remember
 from recon.checks.evidence.quarantine_log import quarantine_judged
-from recon.checks.evidence.rows_of_others import to_remember
-from recon.checks.evidence.table_rows import rows_to_remember
+from recon.checks.evidence.row_balance import rows_to_remember
 from recon.checks.evidence.topic_ids import with_topic_ids
 from recon.model import (
     RUNNING,

@@ -20,6 +20,7 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.accounting import offset_account
 from recon.audit.anchor import anchor
+from recon.audit.audit_events import AuditEvents
 from recon.audit.books import of_ledger
 from recon.audit.collect import Evidence, collect
 from recon.audit.incidents import Item, incidents_of, items_of
@@ -29,7 +30,6 @@ from recon.audit.record import STOPPED, record_of
 from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
 from recon.audit.store import store, store_proofs
-from recon.audit.tell import AuditEvents
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner

@@ -36,7 +36,7 @@ from recon.model.erasure import Erasure
 from recon.model.offsets import OffsetSpan, Span
 from recon.model.proof import TableJudged
 from recon.model.wire.columns import OWN_NAMES
-from recon.observer import Look, look
+from recon.observer import ObservationResult, look
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
 from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
@@ -80,7 +80,7 @@ class Sources:
         """The ledger."""
         return self.session.ledger()
 
-    def observe(self) -> Look:
+    def observe(self) -> ObservationResult:
         """Enters what the query wrote without recon since the last look."""
         return look(self.project, self.pipeline, self.session.ledger(), self.brokers.ask)
 

@@ -390,12 +390,12 @@ def report(
         raise ConfigError("--run and --last exclude each other: one names an audit, the other a time")
     target = session.target(target_path)
     if run_id is not None:
-        from recon.audit.stored import stored_run
+        from recon.audit.stored_report import stored_run
 
         run = stored_run(session.project(), run_id)
     elif last is not None:
         from recon.audit.past import MAX_DAYS
-        from recon.audit.stored import newest_run
+        from recon.audit.stored_report import newest_run
 
         since = instant("--last", last)
         assert since is not None

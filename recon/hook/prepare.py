@@ -16,7 +16,7 @@ from recon.hook.row_counts import RowCounts
 from recon.model import ReconStamp
 from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS, SOURCE_OFFSET, STAMPED_COLUMNS
 from recon.project import Sink
-from recon.sinks import Landed
+from recon.sinks import ConfirmedWrite
 from recon.sinks.base import rows_in_ranges
 from recon.spark.columns import with_columns
 from recon.spark.lazy import F
@@ -50,11 +50,11 @@ class BatchRows(ABC):
     def prepare(self, batch: BatchToWrite) -> PreparedRows:
         """The rows to write."""
 
-    def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+    def counts_of_write(self, counts: RowCounts, landed: ConfirmedWrite, batch: BatchToWrite) -> RowCounts:
         """The counts for the ledger entry, from those of the write itself."""
         return counts
 
-    def counts_of_replay(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+    def counts_of_replay(self, counts: RowCounts, landed: ConfirmedWrite, batch: BatchToWrite) -> RowCounts:
         """The counts for the entry of a replay that found its rows in the sink, from those of the earlier entry."""
         return counts
 

@@ -33,11 +33,11 @@ from recon.hook.prepare import (
 )
 from recon.hook.routing import ROUTE, Routing, Share
 from recon.hook.row_counts import RowCounts, reduced
-from recon.hook.sent import Sent
+from recon.hook.version_guard import Sent
 from recon.hook.writer import ForeachBatch
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
-from recon.sinks import Failpoint, Landed
+from recon.sinks import ConfirmedWrite, Failpoint
 from recon.sinks.failpoints import no_failpoint
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
@@ -109,7 +109,7 @@ class RouteRows(BatchRows):
         return PreparedRows(rows=stamped(rows, batch.stamp, self._sink))
 
     @override
-    def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+    def counts_of_write(self, counts: RowCounts, landed: ConfirmedWrite, batch: BatchToWrite) -> RowCounts:
         share = self._share(batch)
         taken = sum_of((landed.rows, reduced(landed), counts.quarantined))
         if taken not in (None, share.routed):
@@ -126,7 +126,7 @@ class RouteRows(BatchRows):
         return counts.of_route(landed, read=share.read, elsewhere=share.elsewhere)
 
     @override
-    def counts_of_replay(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+    def counts_of_replay(self, counts: RowCounts, landed: ConfirmedWrite, batch: BatchToWrite) -> RowCounts:
         # A restored entry has the number of written rows only, so the others are counted again. Not so where the sink
         # reduces rows and no longer reports what it was given: then the earlier entry's counts are the better ones.
         if self._sink.rewrites and landed.given is None and counts.read is not None:

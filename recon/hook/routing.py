@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from recon.errors import SinkError
 from recon.hook.prepare import Transform, name_of
 from recon.model.wire.columns import SOURCE_COLUMNS
-from recon.model.wire.passed import ROUTED
+from recon.model.wire.processing_signature import ROUTED
 from recon.project import Pipeline, Routes, Sink
 from recon.spark.columns import expression
 from recon.spark.connect import analysed

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from recon.counts import sum_of
 from recon.model import CountedRows, LedgerEntry
-from recon.sinks import Landed
+from recon.sinks import ConfirmedWrite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class RowCounts:
     given: CountedRows | None = None
 
     @classmethod
-    def of_entry(cls, entry: LedgerEntry, landed: Landed, quarantined: int | None) -> RowCounts:
+    def of_entry(cls, entry: LedgerEntry, landed: ConfirmedWrite, quarantined: int | None) -> RowCounts:
         """The counts of a replay that wrote nothing: those of the earlier attempt's entry."""
         return cls(
             read=entry.rows_read,
@@ -65,7 +65,7 @@ class RowCounts:
     @classmethod
     def of_write(
         cls,
-        landed: Landed,
+        landed: ConfirmedWrite,
         *,
         read: int | None,
         checked: int | None,
@@ -96,7 +96,7 @@ class RowCounts:
             given=counted.given,
         )
 
-    def of_route(self, landed: Landed, *, read: int, elsewhere: int | None) -> RowCounts:
+    def of_route(self, landed: ConfirmedWrite, *, read: int, elsewhere: int | None) -> RowCounts:
         """The counts of one route: the whole micro-batch is read, and rows without a row in this route are filtered.
 
         Args:
@@ -112,12 +112,12 @@ class RowCounts:
         return self if self.written is not None else replace(self, written=rows)
 
 
-def delivered(landed: Landed, quarantined: int | None) -> int | None:
+def delivered(landed: ConfirmedWrite, quarantined: int | None) -> int | None:
     """Rows that the sink was given, and rows written to quarantine."""
     return sum_of((landed.rows if landed.given is None else landed.given, quarantined))
 
 
-def reduced(landed: Landed) -> int:
+def reduced(landed: ConfirmedWrite) -> int:
     """Rows that the sink was given and left out itself, as far as it reports them."""
     return landed.given - landed.rows if landed.given is not None and landed.rows is not None else 0
 

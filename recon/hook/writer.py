@@ -27,7 +27,7 @@ from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
 from recon.hook.repair import open_repaired
 from recon.hook.routing import passed
 from recon.hook.row_counts import CountedWrite, RowCounts, delivered
-from recon.hook.sent import Sent
+from recon.hook.version_guard import Sent
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
@@ -39,7 +39,7 @@ from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
 from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
-from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
+from recon.sinks import BatchSink, ConfirmedWrite, Failpoint, failpoints, open_sink
 from recon.spark.connect import connects
 from recon.spark.observation import ROWS, Counter, observed
 from recon.spark.running_query import isolation_level
@@ -71,7 +71,7 @@ class SinkWrite:
         given: counts the rows that the sink was given; None where it was given all rows.
     """
 
-    landed: Landed
+    landed: ConfirmedWrite
     checks: FittedRowChecks | None = None
     counts: Mapping[str, Any] | None = None
     computed_once: bool
@@ -288,7 +288,7 @@ class ForeachBatch(Sent):
             self._gate.require_whole_batch(self.writer.rows_of(rows.frame.sparkSession, landed, stamp), landed.version)
 
     def _entered_by_this_run(
-        self, opened: Opened, rows: BatchRows, batch: BatchToWrite, landed: Landed | None, started_at: datetime
+        self, opened: Opened, rows: BatchRows, batch: BatchToWrite, landed: ConfirmedWrite | None, started_at: datetime
     ) -> bool:
         """Whether an earlier call of this run entered the micro-batch; if not, it is this call's from now on.
 
@@ -310,7 +310,7 @@ class ForeachBatch(Sent):
         if call.gives_same_rows(before):
             log.warning("%s: %s was written in this run and given to the hook again", self._name, named(stamp))
             return earlier.run_id == stamp.run_id and earlier.status != "rebuilt"
-        there = landed or Landed(version=earlier.sink_version, rows=earlier.rows_written)
+        there = landed or ConfirmedWrite(version=earlier.sink_version, rows=earlier.rows_written)
         counts = RowCounts.of_entry(earlier, there, earlier.rows_quarantined)
         opened.ledger.append(
             self._entry(rows, batch, "already_committed", counts, there, started_at, earlier.attempt + 1)
@@ -367,7 +367,7 @@ class ForeachBatch(Sent):
         batch: BatchToWrite,
         status: EntryStatus,
         counts: RowCounts,
-        landed: Landed,
+        landed: ConfirmedWrite,
         started_at: datetime,
         attempt: int = 1,
     ) -> LedgerEntry:
@@ -471,7 +471,7 @@ class ForeachBatch(Sent):
 
     # -- write -------------------------------------------------------------------------------------
 
-    def _write_rows(self, rows: BatchRows, batch: BatchToWrite) -> tuple[Landed, RowCounts]:
+    def _write_rows(self, rows: BatchRows, batch: BatchToWrite) -> tuple[ConfirmedWrite, RowCounts]:
         """Writes the micro-batch: rows that pass into the sink, failing ones to quarantine."""
         stamp, prepared = batch.stamp, rows.prepare(batch)
         write = self._write_passing(prepared.rows, stamp) if self._checks.bounds else self._write_all(prepared, stamp)
@@ -607,7 +607,7 @@ class ForeachBatch(Sent):
         return self._quarantine.append_failing(rows, write.checks, stamp, utc_now())
 
     def _quarantined_before(
-        self, rows: BatchRows, batch: BatchToWrite, earlier: LedgerEntry, landed: Landed
+        self, rows: BatchRows, batch: BatchToWrite, earlier: LedgerEntry, landed: ConfirmedWrite
     ) -> int | None:
         """Rows that an earlier attempt quarantined; writes them where a crash came before that."""
         if earlier.rows_quarantined is not None or self._quarantine is None:
@@ -627,7 +627,7 @@ class ForeachBatch(Sent):
         return quarantined
 
     def _report_other_rows(
-        self, stamp: ReconStamp, landed: Landed, *, checked: int | None, quarantined: int | None
+        self, stamp: ReconStamp, landed: ConfirmedWrite, *, checked: int | None, quarantined: int | None
     ) -> None:
         """Logs rows that are neither in the sink nor in quarantine, or in both: two passes gave different rows."""
         rows = delivered(landed, quarantined)

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import repeat
 from typing import Any
 
-from recon.ledger import spelled
+from recon.ledger import canonical_json
 from recon.model import EntryHead, LedgerEntry, offsets_text
 
 GENESIS = ""
@@ -61,7 +61,7 @@ def seals(same: Mapping[str, Any], columns: Mapping[str, Sequence[Any]], ranges_
                 said += key + _spelled(_micros(value) if name in _TIMES else value)
             continue
         values = list(map(_micros, columns[name])) if name in _TIMES else columns[name]
-        texts = spelled.cells(values)
+        texts = canonical_json.cells(values)
         if name in ADDED:
             texts = ["" if value is None else key + text for value, text in zip(values, texts, strict=True)]
         else:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from recon.errors import LedgerError
-from recon.ledger import arrow, spelled
+from recon.ledger import arrow, canonical_json
 from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model import ChainEnd, CheckResult, Code, Finding, KnownTable, PreviousAudit, RunRecord, RunResult, plain
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
@@ -193,7 +193,9 @@ def stored_rows(table: pa.Table) -> list[dict[str, Any]]:
         found, places = arrow.distinct(table[name])
         columns[name] = [found[place] for place in places]
         if name in _SEALED:
-            cells = spelled.cells([value.isoformat() if isinstance(value, datetime) else value for value in found])
+            cells = canonical_json.cells(
+                [value.isoformat() if isinstance(value, datetime) else value for value in found]
+            )
             texts[name] = [cells[place] for place in places]
     contents = (f"[{','.join(cells)}]" for cells in zip(*(texts[name] for name in _SEALED), strict=True))
     hashes = (hashlib.sha256(content.encode()).hexdigest() for content in contents)

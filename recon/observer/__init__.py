@@ -7,6 +7,6 @@ micro-batches in the checkpoint. Writes entries of the ledger and nothing else: 
 
 from __future__ import annotations
 
-from recon.observer.look import Look, look
+from recon.observer.look import ObservationResult, look
 
-__all__ = ["Look", "look"]
+__all__ = ["ObservationResult", "look"]

@@ -50,7 +50,7 @@ Ask = Callable[[Mapping[str, str], Callable[[], T]], T]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ObservationResult:
     """What one look found.
 
     Attributes:
@@ -74,7 +74,7 @@ class _Observed:
     ranges: tuple[OffsetSpan, ...]
 
 
-def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from_batch: int = 0) -> Look:  # type: ignore[type-arg]
+def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from_batch: int = 0) -> ObservationResult:  # type: ignore[type-arg]
     """Enters the micro-batches of a query that the table has and the ledger lacks, in the order of their commits.
 
     Only whole micro-batches of the query in the checkpoint are entered: those that another query wrote into the table
@@ -106,7 +106,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     if not pipeline.placed_by_rows and not any(
         commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()
     ):
-        return Look()
+        return ObservationResult()
     at = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     state = checkpoint.read(at, positions=not pipeline.of_kafka)
     rows = _placed(pipeline, sink, table, log, state, recent)
@@ -126,13 +126,13 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             taken.add(batch_id)
         if batch is not None and is_of_plan(commit, batch):
             if commit.files_removed:
-                return Look(
+                return ObservationResult(
                     waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
                     f"{commit.version}): recon observes queries that append (outputMode append) alone"
                 )
             ranges = ranges_of(batch, pipeline.source.beginning)
             if not ranges and commit.rows_taken != 0:
-                return Look(
+                return ObservationResult(
                     waits=f"micro-batch {batch_id} of query {query_id} has no offsets in {state.location} that recon "
                     "knows: it proves streams that read Kafka, or one Delta table or folder that recon.yml names "
                     "(source: delta, or files)"
@@ -142,17 +142,19 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             unseen.append(batch_id)
     if not found:
         others = "" if unseen else _of_other_queries(log, state)
-        return Look(unseen=unseen, waits=others or _not_placed(rows, log))
+        return ObservationResult(unseen=unseen, waits=others or _not_placed(rows, log))
     try:
         found = _with_topic_ids(found, project.kafka, ask)
     except EvidenceError as error:
         if len(found) < _WAIT_AT_MOST:
             wait = f"{plural(len(found), 'micro-batch')} of the table wait for an entry until the broker gives the ids"
-            return Look(unseen=unseen, waits=f"{wait} of their topics: {error}")
+            return ObservationResult(unseen=unseen, waits=f"{wait} of their topics: {error}")
     entries = list(_entries(found, newest, pipeline.name, sink, location, log, LogDigest(at)))
     kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
     entries[-1] = replace(entries[-1], kafka_state=kafka_state)
-    return Look(entered=ledger.extend(entries, after=position), unseen=unseen, waits=_not_placed(rows, log))
+    return ObservationResult(
+        entered=ledger.extend(entries, after=position), unseen=unseen, waits=_not_placed(rows, log)
+    )
 
 
 def _placed(

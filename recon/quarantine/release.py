@@ -31,7 +31,7 @@ from recon.quarantine.once import require_kept, require_single
 from recon.quarantine.repair import Repair, repaired
 from recon.quarantine.rows import RowChecks
 from recon.quarantine.table import open_quarantine
-from recon.sinks import Landed, open_sink
+from recon.sinks import ConfirmedWrite, open_sink
 from recon.sinks.delta.append import commit_nothing, commit_options
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.spark.catalog import require_located
@@ -243,7 +243,7 @@ class ReleaseRun:
             reason=claim.note.reason,
         )
 
-    def _write_to_sink(self, rows: DataFrame, stamp: ReconStamp, claim: Claim) -> Landed:
+    def _write_to_sink(self, rows: DataFrame, stamp: ReconStamp, claim: Claim) -> ConfirmedWrite:
         """Writes the rows. Another release may have found this one unfinished, and written or closed it meanwhile."""
         sink = self._sink.model_copy(update={"txn_app_id": self._app_id(claim)})
         writer = open_sink(self._project, self._pipeline.name, sink)
@@ -265,7 +265,7 @@ class ReleaseRun:
                 ) from error
             return landed
 
-    def _record(self, claim: Claim, read: int, landed: Landed, started_at: datetime) -> LedgerEntry:
+    def _record(self, claim: Claim, read: int, landed: ConfirmedWrite, started_at: datetime) -> LedgerEntry:
         if claim.number in self._claims.recorded():  # by another release, or by a restart of the query
             entries = self._ledger.entries(self._pipeline.name, self._sink.name)
             for entry in entries:
@@ -317,7 +317,7 @@ class ReleaseRun:
         log.warning("%s was interrupted before its write and is now finished", self._name(claim))
         return claim.number
 
-    def _close(self, claim: Claim) -> Landed | None:
+    def _close(self, claim: Claim) -> ConfirmedWrite | None:
         """Lets the claimed rows wait again; if the sink has them after all, what it has.
 
         An empty commit takes the release's txn first, so that Delta skips a write of it that is still running.
@@ -334,7 +334,7 @@ class ReleaseRun:
     def _app_id(self, claim: Claim) -> str:
         return numbered_app_id(self._pipeline.name, self._sink.name, RELEASES, claim.number)
 
-    def _landed(self, claim: Claim) -> Landed | None:
+    def _landed(self, claim: Claim) -> ConfirmedWrite | None:
         """What the sink has of a claim; None where it was not written, or was closed."""
         app_id = self._app_id(claim)
         if delta_log.transaction_version(self._target, app_id) is None:
@@ -343,7 +343,7 @@ class ReleaseRun:
             if app_id in commit.txn and commit.stamp is None:  # closed
                 return None
             if app_id in commit.txn and commit.stamp is not None and claim.note.token in (None, commit.stamp.run_id):
-                return Landed(version=commit.version, rows=commit.rows_added)
+                return ConfirmedWrite(version=commit.version, rows=commit.rows_added)
         raise SinkError(
             f"{self._project.location(self._sink)} has txn ({app_id}, {claim.number}), and its log has no commit of "
             f"this release of pipeline {self._pipeline.name}, sink {self._sink.name}: another ledger released into "

@@ -38,7 +38,7 @@ from recon.model.offsets import OffsetSpan
 from recon.model.positions import id_in, is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
-from recon.sinks import Landed, open_sink
+from recon.sinks import ConfirmedWrite, open_sink
 from recon.spark.catalog import ask_active
 from recon.storage import Storage
 
@@ -433,7 +433,7 @@ class _Witnesses:
         log = open_sink(self.project, self.pipeline.name, sink).history(version, files=False)
         return is_undone(log, version)
 
-    def landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
+    def landed(self, sink: Sink, entry: LedgerEntry) -> ConfirmedWrite | None:
         stamp = ReconStamp(
             pipeline=self.pipeline.name,
             sink=sink.name,

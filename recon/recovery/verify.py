@@ -14,7 +14,7 @@ from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable, what_i
 from recon.ledger.results import previous_audit, stored_rows
 from recon.ledger.sealed_results import changed, states_gone
 from recon.ledger.store import Filter, open_store
-from recon.ledger.unstored import with_unstored
+from recon.ledger.unsaved_findings import with_unstored
 from recon.model import Code, Finding, PreviousAudit
 from recon.model.integrity import verify_stamps
 from recon.project import Project

@@ -15,11 +15,11 @@ from pkgutil import resolve_name
 
 from recon.errors import ConfigError
 from recon.project import Project, Sink
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import BatchSink, ConfirmedWrite
 from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.failpoints import Failpoint, no_failpoint
 
-__all__ = ["BatchSink", "DeltaAppend", "Failpoint", "Landed", "open_sink"]
+__all__ = ["BatchSink", "ConfirmedWrite", "DeltaAppend", "Failpoint", "open_sink"]
 
 
 def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint = no_failpoint) -> BatchSink:

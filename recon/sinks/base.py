@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landed:
+class ConfirmedWrite:
     """A confirmed write.
 
     Attributes:
@@ -105,7 +105,7 @@ class BatchSink(ABC):
         """
 
     @abstractmethod
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         """Find what `write` just wrote.
 
         Raises:
@@ -113,7 +113,7 @@ class BatchSink(ABC):
         """
 
     @abstractmethod
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         """What an earlier attempt of a micro-batch that the ledger knows wrote; `version` is the ledger's.
 
         Where it returns None, the hook writes the micro-batch again. A sink without a record of its own trusts the
@@ -139,7 +139,7 @@ class BatchSink(ABC):
         """
         return None
 
-    def table_id(self, landed: Landed) -> str | None:
+    def table_id(self, landed: ConfirmedWrite) -> str | None:
         """The id of the table that a confirmed write is in, for sinks whose tables have one; None where unknown."""
         return None
 
@@ -261,7 +261,7 @@ class BatchSink(ABC):
         raise EvidenceError("a sink of this kind keeps no history of its rows")
 
     @abstractmethod
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         """Exactly the rows that one write left, for post-batch checks."""
 
 
@@ -271,15 +271,15 @@ class UnrecordedAppend(BatchSink):
     _written: int | None = None  # rows that Spark counted during the last write
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
-        return Landed(rows=self._written)
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
+        return ConfirmedWrite(rows=self._written)
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        return Landed()
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
+        return ConfirmedWrite()
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         return rows_of_batch(self.table(spark), stamp)  # those of a failed attempt are among them
 
 

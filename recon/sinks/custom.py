@@ -19,7 +19,7 @@ from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID
 from recon.project import CustomSink, Project, Sink
-from recon.sinks.base import BatchSink, Landed, rows_of_batch
+from recon.sinks.base import BatchSink, ConfirmedWrite, rows_of_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +81,7 @@ class CustomWriter(BatchSink):
         write(frame, self._batch(stamp))
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         """The result of the user's `confirm`; without one it is only known that `write` returned."""
         landed = self.landed(stamp, None)
         if landed is None:
@@ -93,10 +93,10 @@ class CustomWriter(BatchSink):
         return landed
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         """The result of the user's `confirm`; without one the ledger is trusted."""
         confirm = self._function("confirm")
-        return Landed() if confirm is None else self._landed(confirm(self._batch(stamp)))
+        return ConfirmedWrite() if confirm is None else self._landed(confirm(self._batch(stamp)))
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -120,7 +120,7 @@ class CustomWriter(BatchSink):
         return cast("DataFrame", rows)
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         rows = self.table(spark)
         if BATCH_ID not in rows.columns:
             raise SinkError(f"{self._name}: the rows of `read` lack {BATCH_ID}; keep this column for post-batch checks")
@@ -153,17 +153,17 @@ class CustomWriter(BatchSink):
             raise ConfigError(f"{self._name}: {key}: {value} is {type(function).__name__}, not a function")
         return cast("Callable[..., Any]", function)
 
-    def _landed(self, result: Any) -> Landed | None:
+    def _landed(self, result: Any) -> ConfirmedWrite | None:
         """The meaning of `confirm`'s result: None or False not there, True there, a number of rows, or a mapping."""
         if result is None or result is False:
             return None
         if result is True:
-            return Landed()
+            return ConfirmedWrite()
         if isinstance(result, int):
-            return Landed(rows=result)
+            return ConfirmedWrite(rows=result)
         if isinstance(result, Mapping) and set(result) <= set(_COUNTS):
             counts = {key: None if result.get(key) is None else int(result[key]) for key in _COUNTS}
-            return Landed(rows=counts["rows"], given=counts["given"])
+            return ConfirmedWrite(rows=counts["rows"], given=counts["given"])
         raise SinkError(
             f"{self._name}: `confirm` returned {result!r}; it must return the number of rows, True, None (not there) "
             "or a mapping with 'rows' and 'given'"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from recon.ledger import Ledger
-from recon.observer import Look, look
+from recon.observer import ObservationResult, look
 from recon.project import Pipeline, Project
 from recon.text import plural, some
 
@@ -105,7 +105,7 @@ def _ask(_: Mapping[str, str], question: Callable[[], T]) -> T:
     return question()
 
 
-def _left_out(found: Look) -> Iterable[str]:
+def _left_out(found: ObservationResult) -> Iterable[str]:
     if found.waits:
         yield found.waits
     if found.unseen and found.entered:

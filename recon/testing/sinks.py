@@ -11,7 +11,7 @@ from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from recon.project import LedgerConfig, Pipeline, Project, Sink
-from recon.sinks import BatchSink, Landed, open_sink
+from recon.sinks import BatchSink, ConfirmedWrite, open_sink
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _write(sink: Sink, batch: MicroBatch) -> None:
         assert offsets == {batch.stamp.offsets_text}, f"`log` returned the offset ranges {offsets} for it"
 
 
-def _require_landed(sink: Sink, batch: MicroBatch, landed: Landed, method: str) -> None:
+def _require_landed(sink: Sink, batch: MicroBatch, landed: ConfirmedWrite, method: str) -> None:
     """The count that a sink returns is right or None; a sink with keys may have fewer rows than the micro-batch."""
     if sink.rewrites and landed.given is None:
         return

@@ -17,7 +17,7 @@ from recon.errors import SinkError
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import DeltaMergeSink
-from recon.sinks import Landed
+from recon.sinks import ConfirmedWrite
 from recon.sinks.delta import statements
 from recon.sinks.delta.merge import DeltaMerge
 from recon.sinks.reduce import MergeRows
@@ -73,7 +73,7 @@ class Merging:
             offsets_text=offsets_text(spans), number=batch_id + 1,
         )  # fmt: skip
 
-    def batch(self, batch_id: int, *rows: Row) -> Landed:
+    def batch(self, batch_id: int, *rows: Row) -> ConfirmedWrite:
         frame = self.frame(batch_id, rows)
         self.writer.write(frame, self.stamp(batch_id))
         return self.writer.confirm(self.stamp(batch_id))
@@ -121,7 +121,7 @@ def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(me
     assert unset(spark)
     # b has offset 3 in partition 0 and offset 0 in partition 1: the higher offset wins.
     assert table.rows() == [("a", 2), ("b", 2)]
-    assert landed == Landed(version=1, rows=2, given=5)
+    assert landed == ConfirmedWrite(version=1, rows=2, given=5)
     found = table.commit(1)
     assert found["txn"]["appId"] == "recon:p:s" and found["txn"]["version"] == 1
     log = table.writer.log()
@@ -134,7 +134,7 @@ def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(me
     assert "txn" not in table.commit(3) and "userMetadata" not in table.commit(3)["commitInfo"]
 
     landed = table.batch(1, row("a", 3), row("c", 1))
-    assert landed == Landed(version=4, rows=2, given=2)
+    assert landed == ConfirmedWrite(version=4, rows=2, given=2)
     rows = table.writer.rows_of(spark, landed, table.stamp(1))
     # MERGE wrote b and x once more, into the same file; they are not of this micro-batch.
     assert sorted((r["k"], r["v"]) for r in rows.collect()) == [("a", 3), ("c", 1)]

@@ -73,7 +73,7 @@ def test_a_broken_sink_is_named(
 
     table = lake_sinks.JsonLinesWriter.table
     methods = {
-        "confirm": lambda self, stamp: recon.Landed(version=None, rows=2),
+        "confirm": lambda self, stamp: recon.ConfirmedWrite(version=None, rows=2),
         "landed": lambda self, stamp, version: None,
         "log": lambda self, after=None, since=None: recon.SinkLog(location="here", exists=True),
         "table": lambda self, spark: table(self, spark).union(table(self, spark)),

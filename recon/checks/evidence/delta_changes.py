@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from recon.checks.evidence.coverage import FirstReaders, coverage
 from recon.checks.evidence.findings import Findings, commit_of, exactly, named
-from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.recon_commits import own_commits
 from recon.checks.evidence.table_history import (
     alive,
     changes_rows,

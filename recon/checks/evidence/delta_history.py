@@ -16,17 +16,17 @@ from recon.checks.evidence.delta_changes import judge_changes
 from recon.checks.evidence.findings import Findings, every_number, exactly, ledger_of, named, no_entries, quiet
 from recon.checks.evidence.lost_files import judge_files
 from recon.checks.evidence.open_findings import recheck
-from recon.checks.evidence.own_writes import (
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
+from recon.checks.evidence.recon_commits import (
     own_commits,
     report_orphan,
     report_unrecorded,
     same_offsets,
     unrecorded,
 )
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.row_balance import TableRows, commits_never_read, compared, described, rows_to_remember
 from recon.checks.evidence.table_history import Alive, alive, in_this_table, judged_since, unseen
 from recon.checks.evidence.table_identity import judge_identity
-from recon.checks.evidence.table_rows import TableRows, commits_never_read, compared, described, rows_to_remember
 from recon.lazy import np
 from recon.model import (
     Code,
@@ -93,7 +93,13 @@ class DeltaHistory(EvidenceCheck):
         if witnesses.period_to >= witnesses.now:  # otherwise later commits follow entries behind the period
             own = own_commits(delta, ledger.pipeline, ledger.sink)
             findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
-        judge_changes(witnesses, reading_of(witnesses) or ledger, delta, findings, by_rows=witnesses.placed_by_rows)
+        judge_changes(
+            witnesses,
+            entries_with_unrecorded_commits(witnesses) or ledger,
+            delta,
+            findings,
+            by_rows=witnesses.placed_by_rows,
+        )
         rows = None
         if delta.exists:
             judge_files(ledger, delta, findings)

@@ -12,7 +12,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, Missed, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.checks.period import Period
 from recon.model import (
     Code,
@@ -57,7 +57,7 @@ class KafkaEndOffsets(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger, kafka = reading_of(witnesses), known(witnesses.kafka)
+        ledger, kafka = entries_with_unrecorded_commits(witnesses), known(witnesses.kafka)
         if kafka is None:
             return Verdict(unproved=why_unknown(witnesses.kafka))
         if ledger is None:
@@ -288,7 +288,7 @@ def _finished(witnesses: Witnesses) -> Mapping[Key, int]:
 
     Spark does not read what is below again: `checkpoint_commits` says whether records are missing there.
     """
-    ledger, checkpoint = reading_of(witnesses), known(witnesses.checkpoint)
+    ledger, checkpoint = entries_with_unrecorded_commits(witnesses), known(witnesses.checkpoint)
     newest = coverage(ledger).micro_batches[-1:] if ledger is not None else ()
     if ledger is None or checkpoint is None or not newest or ledger.heads[newest[0]].query_id != checkpoint.query_id:
         return {}
@@ -316,7 +316,7 @@ def _report_missed(key: Key, unread: Iterable[Missed], reason: str, findings: Fi
 
 def _judge_dropped(key: Key, incarnation: TopicIncarnation, lag: int, witnesses: Witnesses, findings: Findings) -> None:
     """Spark names every partition in every plan: one that drops out of them is not read any more."""
-    ledger = reading_of(witnesses)
+    ledger = entries_with_unrecorded_commits(witnesses)
     if ledger is None or not lag:
         return
     covered = coverage(ledger)

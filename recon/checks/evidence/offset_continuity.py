@@ -25,7 +25,7 @@ from recon.checks.evidence.coverage import (
 )
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
 from recon.checks.evidence.open_findings import unread_before
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.checks.evidence.second_calls import second_calls
 from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
@@ -52,7 +52,7 @@ class OffsetContinuity(EvidenceCheck):
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
-        ledger = reading_of(witnesses)
+        ledger = entries_with_unrecorded_commits(witnesses)
         asked: dict[TopicPartition, list[Span]] = {}
         covered = coverage(ledger) if ledger is not None else None
         unread = [(key, of, (hole.start, hole.end)) for key, of, hole in judged_holes(covered)] if covered else []
@@ -64,7 +64,7 @@ class OffsetContinuity(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger = reading_of(witnesses)
+        ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None:
             return no_entries(witnesses)
         covered = coverage(ledger)

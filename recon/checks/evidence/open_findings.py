@@ -10,8 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from recon.checks.evidence.coverage import Key, cleaned, is_compacted, log_start_of, widths
+from recon.checks.evidence.database_counts import nothing_repeated
 from recon.checks.evidence.kafka_states import was_held
-from recon.checks.evidence.table_counts import nothing_repeated
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from recon.checks.evidence.own_writes import own_commits, same_offsets, unrecorded
+from recon.checks.evidence.recon_commits import own_commits, same_offsets, unrecorded
 from recon.lazy import np
 from recon.model import (
     DeltaWitness,
@@ -30,7 +30,7 @@ from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.once import once
 
 
-def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
+def entries_with_unrecorded_commits(witnesses: Witnesses) -> LedgerSlice | None:
     """The judged sink's entries with an entry more for each commit that lacks one; None without any entry.
 
     Where the sink's record was not read, the ledger alone.
@@ -41,7 +41,7 @@ def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
     record = witnesses.table_log or witnesses.sink_record
     return once(
         ledger,
-        reading_of,
+        entries_with_unrecorded_commits,
         lambda: _with(_as_stamped(ledger, _stamps(record, ledger)), unrecorded(witnesses)),
         record,
     )

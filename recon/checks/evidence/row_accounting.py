@@ -32,10 +32,11 @@ class Counted(NamedTuple):
     filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
     `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
     and no transform to make them. `quarantined`: rows written to quarantine. `dropped_by_state`: rows that the query's
-    stateful operators dropped, which are part of `dropped`. `holes`: offsets that had no record when they were read;
-    None when Spark did not count. `lost`: rows that the sink was given and does not have, negative for rows that it has
-    in addition. `doubted`: fingerprints show other offsets than the counts let expect. `uncounted`: the number of rows
-    that were written is all that is known, since the entry was made of its commit and no replay counted.
+    stateful operators dropped, which are part of `dropped`. `missing_at_read`: offsets that had no record when they
+    were read; None when Spark did not count. `lost`: rows that the sink was given and does not have, negative for rows
+    that it has in addition. `doubted`: fingerprints show other offsets than the counts let expect. `uncounted`: the
+    number of rows that were written is all that is known, since the entry was made of its commit and no replay
+    counted.
     """
 
     deficit: int | None
@@ -44,7 +45,7 @@ class Counted(NamedTuple):
     surplus: int
     quarantined: int = 0
     dropped_by_state: int = 0
-    holes: int | None = None
+    missing_at_read: int | None = None
     lost: int = 0
     doubted: bool = False
     uncounted: bool = False
@@ -196,8 +197,8 @@ def account(
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
-    made fewer of them. `in_files` are those of `own_writes.rows_in_files`. `reduces` is whether the sink may leave out
-    rows that it was given.
+    made fewer of them. `in_files` are those of `recon_commits.rows_in_files`. `reduces` is whether the sink may leave
+    out rows that it was given.
     `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
     where it may, entries that show none prove nothing of one without counts. So it is where it is known that it
     `filtered_before` the slice.
@@ -233,7 +234,7 @@ def account(
         if entry in uncountable:
             counts = Counted(None, head.rows_filtered, False, 0, head.rows_quarantined or 0)
         counted[entry] = counts._replace(
-            holes=_holes(head, size, operators),
+            missing_at_read=_missing_at_read(head, size, operators),
             lost=0 if reduces else _lost(head),
             uncounted=head.is_uncounted and head.read is None and head.returned is None,
             doubted=not counts.explodes
@@ -256,7 +257,7 @@ def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) 
 
 
 def as_in_files(head: EntryHead, in_files: Mapping[tuple[int, int, int], int]) -> EntryHead:
-    """The entry with the rows that the files of its commit have, where `own_writes.rows_in_files` knows them."""
+    """The entry with the rows that the files of its commit have, where `recon_commits.rows_in_files` knows them."""
     rows = None if head.sink_version is None else in_files.get((head.sink_version, head.epoch, head.batch_id))
     return head if rows in (None, head.rows_written) else replace(head, rows_written=rows)
 
@@ -289,7 +290,7 @@ def _expected(ledger: LedgerSlice) -> Sequence[int] | None:
     return of_entries(ledger.ranges, len(ledger.heads)).tolist() if has_any else None
 
 
-def _holes(head: EntryHead, width: int, operators: Operators) -> int | None:
+def _missing_at_read(head: EntryHead, width: int, operators: Operators) -> int | None:
     """Offsets of the entry's ranges that had no record when Spark read them; None where the reader did not count."""
     if head.read is None or head.read.fingerprint is None or operators.keeps_state(head) or head.read.rows > width:
         return None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Coverage
 from recon.model import EntryHead
-from recon.model.wire.passed import parts_of
+from recon.model.wire.processing_signature import parts_of
 
 _TELL = ("committed", "already_committed")  # other entries do not say what their rows went through
 

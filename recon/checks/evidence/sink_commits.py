@@ -10,22 +10,22 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import widths
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
-from recon.checks.evidence.lost_writes import judge_changes
-from recon.checks.evidence.own_writes import (
-    doubled,
-    report_orphan,
-    report_unrecorded,
-    same_offsets,
-    unrecorded,
-)
-from recon.checks.evidence.table_counts import (
+from recon.checks.evidence.database_counts import (
     digest,
     not_counted,
     nothing_repeated,
     rows_removed,
     rows_replaced,
     why_unknown_rows,
+)
+from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
+from recon.checks.evidence.lost_writes import judge_changes
+from recon.checks.evidence.recon_commits import (
+    doubled,
+    report_orphan,
+    report_unrecorded,
+    same_offsets,
+    unrecorded,
 )
 from recon.model import (
     REMOVALS,

@@ -12,7 +12,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Coverage, Key, coverage, read_last
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.checks.period import Period
 from recon.model import Code, LedgerSlice, SourceFile, SourceFiles, Verdict, Witnesses, why_unknown
 from recon.model.file_offsets import described, is_files, query_of
@@ -49,7 +49,7 @@ class SourceFilesRead(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        source, ledger = witnesses.source_log, reading_of(witnesses)
+        source, ledger = witnesses.source_log, entries_with_unrecorded_commits(witnesses)
         if not isinstance(source, SourceFiles):
             return Verdict(unproved=why_unknown(source, f"pipeline {witnesses.pipeline} reads no folder of files"))
         if ledger is None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, coverage, read_last
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.checks.period import Period
 from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Verdict, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, Position, described, is_delta, offset_of, place, position_of
@@ -52,7 +52,7 @@ class SourceTableVersions(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        table, ledger = witnesses.source_log, reading_of(witnesses)
+        table, ledger = witnesses.source_log, entries_with_unrecorded_commits(witnesses)
         if not isinstance(table, SourceTable):
             return Verdict(unproved=why_unknown(table, f"pipeline {witnesses.pipeline} reads no Delta table"))
         if ledger is None:

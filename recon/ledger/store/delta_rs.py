@@ -20,9 +20,9 @@ from recon.errors import LedgerError, UnreachedLedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store import merging, short_log
+from recon.ledger.store.append_lock import turn
 from recon.ledger.store.base import SEQUENCE, ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
 from recon.ledger.store.contention import Contended, others_wrote
-from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
 from recon.model.integrity import is_lawful
 from recon.storage import Storage

@@ -12,7 +12,7 @@ from recon.project import Project
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.recovery.repair.doubled import DoubledRows
 from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.store import Look, Removed, RepairStore
+from recon.recovery.repair.store import Removed, RepairStore, SinkSnapshot
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.jdbc.late import late_writer
 from recon.spark.columns import quoted
@@ -38,9 +38,9 @@ class DatabaseStore(RepairStore):
         return self._database.log().commits
 
     @override
-    def look(self) -> Look:
+    def look(self) -> SinkSnapshot:
         number = self._database.newest_number(self.pipeline, self.sink.name)
-        return Look(newest=number or 0, next=None, table=self._table)
+        return SinkSnapshot(newest=number or 0, next=None, table=self._table)
 
     def _table(self, spark: SparkSession) -> DataFrame | None:
         import sqlalchemy
@@ -70,7 +70,12 @@ class DatabaseStore(RepairStore):
 
     @override
     def remove(
-        self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
+        self,
+        rows: DoubledRows,
+        ranges: Sequence[PlannedRange],
+        stamp: ReconStamp,
+        look: SinkSnapshot,
+        failpoint: Failpoint,
     ) -> Removed:
         writer = late_writer(self.pipeline, self.sink, look.newest)
         writer.failpoint = failpoint
@@ -80,7 +85,7 @@ class DatabaseStore(RepairStore):
         return Removed(rows=removed, put_back=0)
 
     @override
-    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         writer = late_writer(self.pipeline, self.sink, look.newest)
         writer.failpoint = failpoint
         return writer

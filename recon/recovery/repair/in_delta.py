@@ -21,7 +21,7 @@ from recon.project import Project
 from recon.project.sinks import DeltaMergeSink, DeltaSink
 from recon.recovery.repair.doubled import DoubledRows, remove
 from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.store import Look, Removed, RepairStore
+from recon.recovery.repair.store import Removed, RepairStore, SinkSnapshot
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.delta.merge import DeltaMerge
@@ -55,10 +55,10 @@ class DeltaStore(RepairStore):
         return [commit for commit in commits if commit.stamp.is_of(self.pipeline, self.sink.name)]
 
     @override
-    def look(self) -> Look:
+    def look(self) -> SinkSnapshot:
         number = delta_log.transaction_version(self.storage, app_id(self.pipeline, self.sink.name)) or 0
         version = delta_log.latest_version(self.storage)
-        return Look(newest=number, next=number + 1, table=partial(self._table, version))
+        return SinkSnapshot(newest=number, next=number + 1, table=partial(self._table, version))
 
     def _table(self, version: int | None, spark: SparkSession) -> DataFrame | None:
         if version is None:
@@ -69,7 +69,7 @@ class DeltaStore(RepairStore):
             raise SinkError(f"{self.storage.uri} cannot be read: {spark_error(error)}; nothing was written") from error
 
     @override
-    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         writer = self._opened()
         writer.failpoint = failpoint
         return writer
@@ -81,7 +81,12 @@ class DeltaStore(RepairStore):
 
     @override
     def remove(
-        self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
+        self,
+        rows: DoubledRows,
+        ranges: Sequence[PlannedRange],
+        stamp: ReconStamp,
+        look: SinkSnapshot,
+        failpoint: Failpoint,
     ) -> Removed:
         commit = remove(rows.frame.sparkSession, self.storage, rows, stamp)
         return Removed(rows=rows.removed, put_back=rows.kept, version=commit.version)

@@ -17,7 +17,7 @@ from recon.model.wire.columns import EPOCH
 from recon.project import Project
 from recon.project.sinks import FileSink
 from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.store import Look, RepairStore
+from recon.recovery.repair.store import RepairStore, SinkSnapshot
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.files.reading import open_batches
 from recon.sinks.files.replace import FileReplace
@@ -44,9 +44,9 @@ class FileStore(RepairStore):
         return [commit for commit in own if commit.stamp.is_of(self.pipeline, self.sink.name)]
 
     @override
-    def look(self) -> Look:
+    def look(self) -> SinkSnapshot:
         number = self._newest()
-        return Look(newest=number, next=number + 1, table=self._table)
+        return SinkSnapshot(newest=number, next=number + 1, table=self._table)
 
     def _newest(self) -> int:
         """The number of the newest write, whose manifest is there from now on."""
@@ -66,7 +66,7 @@ class FileStore(RepairStore):
         return [name for name in table.columns if name != EPOCH]
 
     @override
-    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         writer = self._opened()
         writer.owner = next((one.batch_id for one in ranges), None) or 0
         writer.failpoint = failpoint

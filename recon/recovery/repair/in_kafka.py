@@ -11,7 +11,7 @@ from recon.model import SinkCommit, parse_offsets
 from recon.project import Project
 from recon.project.sinks import KafkaSink
 from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.store import Look, RepairStore
+from recon.recovery.repair.store import RepairStore, SinkSnapshot
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.kafka.late import LateWriter
 
@@ -45,7 +45,7 @@ class KafkaStore(RepairStore):
         return self._writer.log().commits
 
     @override
-    def look(self) -> Look:
+    def look(self) -> SinkSnapshot:
         if self._used:
             self._writer, self._used = self._opened(), False
         self._writer.take_over()
@@ -53,14 +53,14 @@ class KafkaStore(RepairStore):
             (f"micro-batch {plan.batch_id} (epoch {plan.epoch})", parse_offsets(plan.offsets_text))
             for plan in self._writer.begun()
         ]
-        return Look(newest=0, next=None, table=self._writer.settled, begun=begun)
+        return SinkSnapshot(newest=0, next=None, table=self._writer.settled, begun=begun)
 
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
         return list(rows)  # a topic has no columns
 
     @override
-    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         self._used = True
         self._writer.owner_batch = next((one.batch_id for one in ranges), None) or 0
         self._writer.failpoint = failpoint

@@ -24,7 +24,7 @@ from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine import groups as quarantine_groups
 from recon.recovery.repair.plan import PlannedRange, TopicPartition
-from recon.sinks import Landed
+from recon.sinks import ConfirmedWrite
 from recon.sinks.base import rows_in_ranges
 from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
@@ -228,7 +228,7 @@ class RepairRows(WholeBatch):
         return self._split.filter(F.col(ROUTE) == self._sink.name).drop(ROUTE)
 
     @override
-    def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+    def counts_of_write(self, counts: RowCounts, landed: ConfirmedWrite, batch: BatchToWrite) -> RowCounts:
         if self._share is None:
             return counts
         return counts.of_route(landed, read=self._share.read, elsewhere=self._share.elsewhere)

@@ -14,7 +14,7 @@ from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan
-from recon.model.wire.passed import parts_of
+from recon.model.wire.processing_signature import parts_of
 from recon.project import Pipeline, Sink
 from recon.text import some
 

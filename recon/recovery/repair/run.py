@@ -36,7 +36,7 @@ from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.passed import require_route, require_same
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, by_partition, without
-from recon.recovery.repair.store import Look
+from recon.recovery.repair.store import SinkSnapshot
 from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
@@ -486,7 +486,7 @@ class _Look:
     """
 
     spark: SparkSession
-    sink: Look
+    sink: SinkSnapshot
     taken: set[tuple[int, int]]
     written: Sequence[tuple[str, Sequence[OffsetSpan]]]
     table: DataFrame | None

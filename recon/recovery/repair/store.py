@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class SinkSnapshot:
     """A sink as it was at one moment: the repair's write is refused if another one of recon's came since.
 
     Attributes:
@@ -72,11 +72,11 @@ class RepairStore(ABC):
         """Recon's writes of this sink in the sink's own record, oldest first."""
 
     @abstractmethod
-    def look(self) -> Look:
+    def look(self) -> SinkSnapshot:
         """The sink now; it is looked at before the ledger is read. Starts no Spark."""
 
     @abstractmethod
-    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         """Writes the repair of these ranges, once."""
 
     def was_taken(self, stamp: ReconStamp) -> bool:
@@ -101,7 +101,12 @@ class RepairStore(ABC):
         return table
 
     def remove(
-        self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
+        self,
+        rows: DoubledRows,
+        ranges: Sequence[PlannedRange],
+        stamp: ReconStamp,
+        look: SinkSnapshot,
+        failpoint: Failpoint,
     ) -> Removed:
         """Removes all rows but one of each doubled offset of the ranges, in one commit.
 

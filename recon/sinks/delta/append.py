@@ -36,7 +36,7 @@ from recon.model.wire.app_ids import app_id
 from recon.model.wire.columns import BATCH_ID
 from recon.project import DeltaSink, Project, Sink
 from recon.sinks.adopt import add_columns
-from recon.sinks.base import Landed
+from recon.sinks.base import ConfirmedWrite
 from recon.sinks.path import PathSink
 from recon.spark.columns import quoted
 from recon.storage import Storage, require_location
@@ -150,7 +150,7 @@ class DeltaAppend(PathSink):
         return commit_options(*self._txn(stamp), dump_stamp(stamp))
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         after = -1 if self._seen is None else self._seen
         commit = delta_log.find_stamped(self.storage, *self._txn(stamp), after=after)
         if commit is None:
@@ -160,7 +160,7 @@ class DeltaAppend(PathSink):
         return _landed(commit)
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         """The commit of an earlier attempt, read at the version the ledger names."""
         if version is None:
             return None
@@ -171,7 +171,7 @@ class DeltaAppend(PathSink):
             app = self._fixed_app_id or app_id(stamp.pipeline, stamp.sink)
             known = delta_log.transaction_version(self.storage, app)
             least = stamp.batch_id if self._fixed_app_id else 1
-            return Landed(version=version, rows=None) if known is not None and known >= least else None
+            return ConfirmedWrite(version=version, rows=None) if known is not None and known >= least else None
         if commit is None or commit.stamp is None:
             return None
         same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
@@ -191,7 +191,7 @@ class DeltaAppend(PathSink):
         return found
 
     @override
-    def table_id(self, landed: Landed) -> str | None:
+    def table_id(self, landed: ConfirmedWrite) -> str | None:
         return None if landed.version is None else delta_log.table_id(self.storage, landed.version)
 
     @override
@@ -227,7 +227,7 @@ class DeltaAppend(PathSink):
         return read_newest(spark, self.storage)
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         """The rows of the files that the commit added, whatever happened to the table since."""
         if landed.version is None:
             raise SinkError(f"{self.target}: no Delta version is known for this micro-batch; nothing to check")
@@ -303,6 +303,6 @@ def _difference(theirs: ReconStamp | None, ours: ReconStamp) -> str:
     return f"of query {theirs.query_id}, and this is query {ours.query_id}"
 
 
-def _landed(commit: DeltaCommit) -> Landed:
+def _landed(commit: DeltaCommit) -> ConfirmedWrite:
     given = None if commit.stamp is None else commit.stamp.given
-    return Landed(version=commit.version, rows=commit.rows_taken, given=given, size=commit.bytes_added)
+    return ConfirmedWrite(version=commit.version, rows=commit.rows_taken, given=given, size=commit.bytes_added)

@@ -22,7 +22,7 @@ from recon.evidence import delta_log
 from recon.model import ReconStamp, dump_stamp
 from recon.project import DeltaMergeSink, Project, Sink
 from recon.sinks import failpoints
-from recon.sinks.base import Landed, rows_of_batch
+from recon.sinks.base import ConfirmedWrite, rows_of_batch
 from recon.sinks.delta.append import DeltaAppend, commit_nothing, refusing_other_writers
 from recon.sinks.delta.commit import committing_with
 from recon.sinks.delta.statements import history, newest
@@ -91,7 +91,7 @@ class DeltaMerge(DeltaAppend):
     # -- read back --------------------------------------------------------------------------------
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         # The files that the commit added also hold rows of other micro-batches, which the MERGE copied.
         if landed.version is None:
             raise SinkError(f"{self.target}: no Delta version is known for this micro-batch; nothing to check")

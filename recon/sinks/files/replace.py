@@ -49,7 +49,7 @@ from recon.model.wire.manifests import (
 from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
-from recon.sinks.base import Landed
+from recon.sinks.base import ConfirmedWrite
 from recon.sinks.files.append import FileAppend
 from recon.sinks.files.reading import open_batches, read_batches
 from recon.sinks.path import PathSink
@@ -205,7 +205,7 @@ class FileReplace(PathSink):
             )
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         manifest = self._manifest(stamp)
         if manifest is None:
             raise SinkError(
@@ -218,12 +218,12 @@ class FileReplace(PathSink):
                 f"{stamp.label}: {self.target}/{manifest.folder} has no file {missing}, which its manifest names: two "
                 "queries write this target, or something removes files there; stop it, then restart the query"
             )
-        return Landed(rows=manifest.rows)
+        return ConfirmedWrite(rows=manifest.rows)
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         manifest = self._manifest(stamp)
-        return Landed(rows=manifest.rows) if manifest is not None and self._missing(manifest) is None else None
+        return ConfirmedWrite(rows=manifest.rows) if manifest is not None and self._missing(manifest) is None else None
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -252,7 +252,7 @@ class FileReplace(PathSink):
         return read_batches(spark, self.target, storage_options=self.storage.options)
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         manifest = self._manifest(stamp)
         if manifest is None:
             raise SinkError(f"{stamp.label} has no manifest in {self.target}; nothing to check")

@@ -18,7 +18,7 @@ from recon.model.wire.iceberg import STAMP
 from recon.project import IcebergSink, IcebergTableSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.adopt import add_columns
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import BatchSink, ConfirmedWrite
 from recon.sinks.iceberg.publish import Branch, new_branch, published, require_number, staged
 from recon.spark.columns import quoted
 from recon.spark.errors import without_sqlstate
@@ -160,7 +160,7 @@ class IcebergAppend(BatchSink):
     # -- confirm and look up -------------------------------------------------------------------------------------
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         table = self._found()
         for commit in iceberg.commits(table):
             if commit.stamp is not None and _same(commit.stamp, stamp) and commit.stamp.number == stamp.number:
@@ -172,7 +172,7 @@ class IcebergAppend(BatchSink):
         )
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         table = self.source.find()
         if version is None or table is None:
             return None
@@ -182,11 +182,11 @@ class IcebergAppend(BatchSink):
                 return self._landed(commit) if commit.stamp is not None and _same(commit.stamp, stamp) else None
         # The snapshot is expired; the sink's number is still known, so it was there.
         known = iceberg.newest_number(table, stamp.pipeline, stamp.sink) > 0
-        return Landed(version=version) if known and version <= iceberg.highest_number(table) else None
+        return ConfirmedWrite(version=version) if known and version <= iceberg.highest_number(table) else None
 
-    def _landed(self, commit: DeltaCommit) -> Landed:
+    def _landed(self, commit: DeltaCommit) -> ConfirmedWrite:
         given = None if commit.stamp is None else commit.stamp.given
-        return Landed(
+        return ConfirmedWrite(
             version=commit.version,
             rows=commit.rows_taken,
             given=given,
@@ -202,7 +202,7 @@ class IcebergAppend(BatchSink):
         return min(strangers, key=lambda commit: commit.version, default=None)
 
     @override
-    def table_id(self, landed: Landed) -> str | None:
+    def table_id(self, landed: ConfirmedWrite) -> str | None:
         table = self.source.find()
         return None if table is None else str(table.metadata.table_uuid)
 
@@ -253,14 +253,14 @@ class IcebergAppend(BatchSink):
             return spark.table(self._sql_name)
         return spark.read.option("snapshot-id", str(snapshot.snapshot_id)).table(self._sql_name)
 
-    def _snapshot(self, landed: Landed) -> Snapshot:
+    def _snapshot(self, landed: ConfirmedWrite) -> Snapshot:
         found = None if landed.version is None else iceberg.snapshot_of(self._found(), landed.version)
         if found is None:
             raise SinkError(f"{self.sink.target}: no snapshot is known for this micro-batch; nothing to check")
         return found
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         """The rows that the snapshot added to the one before it."""
         snapshot = self._snapshot(landed)
         spark.catalog.refreshTable(self._sql_name)

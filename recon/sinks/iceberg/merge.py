@@ -16,7 +16,7 @@ from recon.model import ReconStamp, dump_stamp
 from recon.model.wire.iceberg import MERGED, STAMP
 from recon.project import IcebergMergeSink
 from recon.sinks import failpoints
-from recon.sinks.base import Landed, rows_of_batch
+from recon.sinks.base import ConfirmedWrite, rows_of_batch
 from recon.sinks.iceberg.append import IcebergAppend
 from recon.sinks.iceberg.publish import Branch, staged
 from recon.sinks.newest import explained, newest_clauses, same_keys
@@ -81,7 +81,7 @@ class IcebergMerge(IcebergAppend):
             merge(reduced.drop(ROWS), target, same_keys(rows), newest_clauses(rows))
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         # A MERGE also copies rows of other micro-batches.
         return rows_of_batch(self._rows_at(spark, self._snapshot(landed)), stamp)
 

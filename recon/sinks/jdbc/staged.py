@@ -32,7 +32,7 @@ from recon.model import ReconStamp, RecordCount, SinkLog, TableCount, same_range
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row, ledger_key
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
-from recon.sinks.base import Landed
+from recon.sinks.base import ConfirmedWrite
 from recon.sinks.jdbc.dialects import TableName
 from recon.sinks.jdbc.errors import RETRIED, cause_of, from_database, reason
 from recon.sinks.jdbc.rows import as_texts, copier
@@ -130,7 +130,7 @@ class StagedWriter(JdbcWriter):
         self._drop_what_crashes_left(stamp)
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         landed = self.landed(stamp, None)
         if landed is None:
             raise SinkError(
@@ -140,7 +140,7 @@ class StagedWriter(JdbcWriter):
         return replace(landed, computed_again=self._computed_again)
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         try:
             entry = self._retried(lambda: self._entry(stamp))
         except ReconError:
@@ -150,7 +150,7 @@ class StagedWriter(JdbcWriter):
             raise SinkError(f"{what}, then restart the query") from None
         if entry is None:
             return None
-        return Landed(rows=entry.rows, given=entry.given if self.sink.rewrites else None)
+        return ConfirmedWrite(rows=entry.rows, given=entry.given if self.sink.rewrites else None)
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:

@@ -22,7 +22,7 @@ from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
-from recon.sinks.base import BatchSink, Landed, rows_of_batch
+from recon.sinks.base import BatchSink, ConfirmedWrite, rows_of_batch
 from recon.sinks.jdbc.database import Database
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
 from recon.sinks.jdbc.errors import RETRIED, cause_of, reason, reason_and_step
@@ -141,7 +141,7 @@ class JdbcWriter(BatchSink):
             raise EvidenceError(self.sentence(error, f"{self.where} cannot be read by Spark")) from None
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         return rows_of_batch(self.table(spark), stamp)
 
     def _spark_options(self, table: TableName, *, writes: bool) -> dict[str, str]:

@@ -58,7 +58,7 @@ from recon.model.wire.columns import BATCH_ID, EPOCH_HEADER
 from recon.model.wire.markers import BatchMarker, Owner, Plan
 from recon.project import KafkaSink, Project, Sink
 from recon.sinks import failpoints
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import BatchSink, ConfirmedWrite
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.frame import record_frame, written_schema
 from recon.sinks.kafka.markers import MarkerTopic
@@ -151,24 +151,24 @@ class KafkaWriter(BatchSink):
         self.failpoint(failpoints.MARKED, stamp)
 
     @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
+    def confirm(self, stamp: ReconStamp) -> ConfirmedWrite:
         if not self.sink.transactional:
-            return Landed(rows=self._plain_rows)
+            return ConfirmedWrite(rows=self._plain_rows)
         if self._done is None:
             raise SinkError(
                 f"{stamp.label} left no batch marker in {self._markers.topic}; restart the query, which completes it"
             )
         self._require_ours(self._done, stamp)
-        return Landed(rows=self._done.rows)
+        return ConfirmedWrite(rows=self._done.rows)
 
     @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+    def landed(self, stamp: ReconStamp, version: int | None) -> ConfirmedWrite | None:
         if not self.sink.transactional:
-            return Landed()
+            return ConfirmedWrite()
         marker = self._markers.batch(stamp)
         if marker is None or not same_ranges(marker.stamp.offsets_text, stamp.offsets_text):
             return None
-        return Landed(rows=marker.rows)
+        return ConfirmedWrite(rows=marker.rows)
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -214,7 +214,7 @@ class KafkaWriter(BatchSink):
         return read_records(spark, self.sink, self.owner, self.conf, self._schema(), starts=None)
 
     @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+    def rows_of(self, spark: SparkSession, landed: ConfirmedWrite, stamp: ReconStamp) -> DataFrame:
         starts: Mapping[int, int] | None = self._starts
         if self.sink.transactional:
             marker = self._markers.batch(stamp)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from recon.audit.options import Options
 from recon.audit.run import audit
-from recon.audit.stored import stored_run
+from recon.audit.stored_report import stored_run
 from recon.errors import LedgerError
 from recon.ledger import arrow, open_ledger
 from recon.ledger.results import append_run, hash_of, record_of, rows_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from recon.audit.accept import accept
+from recon.audit.audit_events import recovered
 from recon.audit.run import run_audit
-from recon.audit.tell import recovered
 from recon.errors import ConfigError
 from recon.ledger import open_ledger
 from recon.model import CheckResult, Code, Finding, RunResult, Unavailable, Witnesses
@@ -110,7 +110,7 @@ def test_a_consumer_that_hangs_is_waited_for_a_limited_time(
     consumers: Install,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recon.audit.tell.FINISH_S", 0.05)
+    monkeypatch.setattr("recon.audit.audit_events.FINISH_S", 0.05)
     project = _project(tmp_path)
     grow(project, 3)
     hanging = Kept("alerts to oncall", hold=True)

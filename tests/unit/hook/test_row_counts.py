@@ -8,12 +8,12 @@ import pytest
 
 from recon.counts import sum_of
 from recon.hook.row_counts import RowCounts, delivered, reduced
-from recon.sinks import Landed
+from recon.sinks import ConfirmedWrite
 from tests.support.ledger_entries import entry
 
 
-def landed(rows: int | None, given: int | None = None) -> Landed:
-    return Landed(version=1, rows=rows, given=given)
+def landed(rows: int | None, given: int | None = None) -> ConfirmedWrite:
+    return ConfirmedWrite(version=1, rows=rows, given=given)
 
 
 def counts(read: int | None, filtered: int | None, quarantined: int | None, written: int | None) -> RowCounts:

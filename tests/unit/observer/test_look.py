@@ -17,7 +17,7 @@ from recon.errors import ConfigError, EvidenceError
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.model import Level, RunResult
-from recon.observer import Look, look
+from recon.observer import ObservationResult, look
 from recon.project import Project, load
 from tests.support.messages import raises, same_message
 from tests.support.native_stream import NativeStream
@@ -55,7 +55,7 @@ def asks(_: Any, question: Callable[[], Any]) -> Any:
     return question()
 
 
-def looked(project: Project, ask: Any = asks) -> Look:
+def looked(project: Project, ask: Any = asks) -> ObservationResult:
     return look(project, project.pipelines[0], open_ledger(project), ask)
 
 
@@ -85,7 +85,7 @@ def test_a_look_enters_every_micro_batch_once(stream: NativeStream, tmp_path: Pa
         (0, 0, 10),
         (1, 5, 9),
     ]
-    assert looked(project) == Look()
+    assert looked(project) == ObservationResult()
     stream.batch({"t": {0: 12}})
     looked(project)
     assert entered(project) == [(0, 0, 0, 10), (0, 1, 1, 4), (0, 2, 2, 2)]

@@ -10,7 +10,7 @@ from recon.errors import ConfigError
 from recon.hook.routing import passed
 from recon.model import REPAIRS
 from recon.model.offsets import OffsetSpan
-from recon.model.wire.passed import parts_of
+from recon.model.wire.processing_signature import parts_of
 from recon.project import DeltaSink, Pipeline, Routes
 from recon.recovery.repair.passed import require_route, require_same
 from recon.testing.evidence import Entry, ledger, span

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from recon.ledger import open_ledger
 from recon.ledger.results import previous_audit
-from recon.ledger.unstored import with_unstored
+from recon.ledger.unsaved_findings import with_unstored
 from recon.model import Code, Finding
 from recon.model.proof import Acceptance, OpenFinding
 from recon.recovery.verify import verify

@@ -14,7 +14,7 @@ from recon.hook import ForeachBatch
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, load
-from recon.sinks import Landed
+from recon.sinks import ConfirmedWrite
 from recon.sinks.custom import CustomWriter
 from tests.support.messages import raises
 
@@ -54,7 +54,7 @@ def test_the_function_gets_the_rows_and_the_micro_batch() -> None:
         "p", "s", 1, 3, SPANS, "crm", "q",
     )  # fmt: skip
     # Nothing confirms it: nothing is known of it, and the ledger is trusted on a replay.
-    assert sink.confirm(STAMP) == Landed(version=None, rows=None) == sink.landed(STAMP, None)
+    assert sink.confirm(STAMP) == ConfirmedWrite(version=None, rows=None) == sink.landed(STAMP, None)
     log = sink.log()
     assert (log.location, log.recorded, log.commits) == ("crm", False, ())
 
@@ -73,16 +73,16 @@ def test_its_error_goes_on_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("said", "landed"),
     [
-        (7, Landed(version=None, rows=7)),
-        (0, Landed(version=None, rows=0)),
-        (True, Landed(version=None, rows=None)),
-        ({"rows": 5, "given": 7}, Landed(version=None, rows=5, given=7)),
-        ({"rows": None}, Landed(version=None, rows=None)),
+        (7, ConfirmedWrite(version=None, rows=7)),
+        (0, ConfirmedWrite(version=None, rows=0)),
+        (True, ConfirmedWrite(version=None, rows=None)),
+        ({"rows": 5, "given": 7}, ConfirmedWrite(version=None, rows=5, given=7)),
+        ({"rows": None}, ConfirmedWrite(version=None, rows=None)),
         (None, None),
         (False, None),
     ],
 )
-def test_what_confirm_may_say(said: Any, landed: Landed | None) -> None:
+def test_what_confirm_may_say(said: Any, landed: ConfirmedWrite | None) -> None:
     sink = writer(write=print, confirm=lambda batch: said)
     assert sink.landed(STAMP, None) == landed
     if landed is None:

@@ -13,7 +13,7 @@ import pytest
 from recon.audit.run import run_audit
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
-from recon.observer import Look
+from recon.observer import ObservationResult
 from recon.project import Project, load
 from recon.streams import looks
 from recon.streams.listener import ProgressListener
@@ -142,7 +142,7 @@ def test_an_error_of_a_look_is_logged_once_and_the_next_look_goes_on(
     driver = Driver(stream, ProgressListener(project, every=1))
     real = looks.look
 
-    def broken(*_: Any) -> Look:
+    def broken(*_: Any) -> ObservationResult:
         raise EvidenceError("the log is torn")
 
     monkeypatch.setattr(looks, "look", broken)
@@ -165,7 +165,7 @@ def test_a_slow_look_holds_up_neither_the_query_nor_its_progress(
     driver = Driver(stream, listener)
     real, goes_on, began = looks.look, threading.Event(), threading.Event()
 
-    def slow(*args: Any) -> Look:
+    def slow(*args: Any) -> ObservationResult:
         began.set()
         goes_on.wait(30)
         return real(*args)

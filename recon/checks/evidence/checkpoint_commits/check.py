@@ -17,7 +17,7 @@ from recon.checks.evidence.checkpoint_commits.writes import Writes
 from recon.checks.evidence.coverage import Key, Missed, by_key, log_start_of, missed, ranges_of, to_ask
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
-from recon.checks.evidence.own_writes import is_in_progress
+from recon.checks.evidence.recon_commits import is_in_progress
 from recon.checks.evidence.table_history import judged_since
 from recon.checks.period import Period
 from recon.model import (
@@ -36,7 +36,7 @@ from recon.model import (
 from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import Span, Spans
 from recon.model.positions import beginning
-from recon.model.wire.passed import parts_of
+from recon.model.wire.processing_signature import parts_of
 from recon.text import plural, some
 
 _HOUR = Period(1, "hour")

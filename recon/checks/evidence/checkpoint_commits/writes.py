@@ -13,7 +13,7 @@ from typing import NamedTuple
 from recon.checks.evidence.checkpoint_commits.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.transactions import Transactions
 from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
-from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.recon_commits import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
 from recon.checks.evidence.second_calls import second_calls
 from recon.checks.evidence.table_history import unseen

@@ -13,15 +13,14 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, no_entries, quiet
 from recon.checks.evidence.open_findings import recheck
-from recon.checks.evidence.own_writes import rows_in_files
 from recon.checks.evidence.quarantine_log import judge_quarantine
-from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
+from recon.checks.evidence.recon_commits import rows_in_files
 from recon.checks.evidence.row_accounting import Account, account
-from recon.checks.evidence.source_rows import of_table, open_rows, rewriting, spot_check
+from recon.checks.evidence.source_rows import of_table, rewriting, rows_from_commit_files, spot_check
+from recon.checks.evidence.source_rows.exploded_rows import judge_made
 from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
-from recon.checks.evidence.source_rows.made import judge_made
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
-from recon.checks.evidence.source_rows.present import judge_present, judge_repeated_rows, judge_surplus
 from recon.checks.evidence.source_rows.reasons import (
     added_by_others,
     attested,
@@ -36,11 +35,12 @@ from recon.checks.evidence.source_rows.reasons import (
 from recon.checks.evidence.source_rows.rows import (
     SinkRows,
     TopicPartition,
-    counts_decide,
-    no_row_tells,
+    judged_by_counts,
     rewrites,
+    rows_lack_source,
     tell_explained,
 )
+from recon.checks.evidence.source_rows.surplus_rows import judge_present, judge_repeated_rows, judge_surplus
 from recon.checks.evidence.source_rows.transactions import (
     doubtful_readings,
     judge_aborted,
@@ -89,27 +89,27 @@ class SourceRows(EvidenceCheck):
 
     @override
     def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
-        ledger = reading_of(witnesses)
-        if ledger is None or counts_decide(witnesses):
+        ledger = entries_with_unrecorded_commits(witnesses)
+        if ledger is None or judged_by_counts(witnesses):
             return ()
         counts = _account_of(ledger, witnesses)
         if not by_counts(counts, witnesses):
             return spot_check.chosen(counts, witnesses, self.sample_rows)
         # Where counts leave a question that the rows of some commits do not answer, the sink's rows are read anyway.
-        of_open = open_rows.versions(counts, witnesses, self.test, self.sample_rows)
+        of_open = rows_from_commit_files.versions(counts, witnesses, self.test, self.sample_rows)
         return of_open or spot_check.chosen_of_made(counts, witnesses, self.sample_rows)
 
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
-        ledger = reading_of(witnesses)
-        if ledger is None or no_row_tells(witnesses):
+        ledger = entries_with_unrecorded_commits(witnesses)
+        if ledger is None or rows_lack_source(witnesses):
             return False
         counts = _account_of(ledger, witnesses)
         return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
-        ledger = reading_of(witnesses)
+        ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None or witnesses.source_log is not None:
             return {}
         counts = _account_of(ledger, witnesses)
@@ -120,11 +120,11 @@ class SourceRows(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger = reading_of(witnesses)
+        ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None:
             return no_entries(witnesses)
         counts = _account_of(ledger, witnesses)
-        return _judge_counts(counts, witnesses) if counts_decide(witnesses) else _judge(counts, witnesses)
+        return _judge_counts(counts, witnesses) if judged_by_counts(witnesses) else _judge(counts, witnesses)
 
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
@@ -171,12 +171,12 @@ def _misses(counts: Account, witnesses: Witnesses) -> bool:
     """Whether rows of the sink are needed to tell which offsets it has."""
     if not reasons(counts, witnesses) and not recheck(witnesses, SourceRows.test):
         return False
-    return open_rows.of_commits(counts, witnesses, SourceRows.test) is None
+    return rows_from_commit_files.of_commits(counts, witnesses, SourceRows.test) is None
 
 
 def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """The offsets without a row that nothing explains, and what may be of aborted transactions."""
-    if counts_decide(witnesses):
+    if judged_by_counts(witnesses):
         return rewriting.questions(counts, witnesses)
     sink = _rows_of(counts, witnesses, Findings.of(witnesses))
     if sink is None or _looks_for_repeated_alone(counts, witnesses):
@@ -216,7 +216,7 @@ def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkR
     """
     rows: RowsWitness | Unavailable | None = witnesses.rows
     if not isinstance(rows, RowsWitness):
-        rows = open_rows.of_commits(counts, witnesses, SourceRows.test)
+        rows = rows_from_commit_files.of_commits(counts, witnesses, SourceRows.test)
     if rows is None or not rows.has_source_columns:
         return None
     return SinkRows(witnesses, counts.covered.slice, counts, rows, findings)
@@ -284,7 +284,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         message = f"{change}: counts do not show which micro-batches' rows are gone"
         findings.add(Code.INCONCLUSIVE, message, about=change)
     doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    if no_row_tells(witnesses):
+    if rows_lack_source(witnesses):
         for reason in doubling:
             message = f"{reason}, and no row says which record it was made of"
             findings.add(Code.INCONCLUSIVE, message, about=reason)
@@ -299,7 +299,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
-        if no_row_tells(witnesses):
+        if rows_lack_source(witnesses):
             records = "their source has" if witnesses.source_log is not None else records
             message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
             message += rewriting.said(counts, witnesses)

@@ -10,7 +10,7 @@ from recon.checks.evidence.coverage import is_compacted
 from recon.checks.evidence.findings import commit_of
 from recon.checks.evidence.kafka_states import was_held
 from recon.checks.evidence.row_accounting import Piece
-from recon.checks.evidence.source_rows.made import filtered_by_transform, lost_by_fingerprints, read_others
+from recon.checks.evidence.source_rows.exploded_rows import filtered_by_transform, lost_by_fingerprints, read_others
 from recon.checks.evidence.source_rows.quarantine import judge_unreleased, waiting
 from recon.checks.evidence.source_rows.reasons import awaited
 from recon.checks.evidence.source_rows.rows import (
@@ -98,7 +98,7 @@ def _missing_from(sink: SinkRows) -> Missing:
             continue
         counted = sink.counts.counted[piece.entry]
         doubles = piece.entry in contradicted or (counted.uncounted and sink.doubles(piece.entry))
-        if counted.proved and not counted.dropped and (counted.holes == 0 or not doubles):
+        if counted.proved and not counted.dropped and (counted.missing_at_read == 0 or not doubles):
             # The commit wrote a row for every offset, whatever Kafka may still know of them.
             removed.append(piece)
         elif not (counted.explodes or counted.doubted) and counted.dropped == of_entry[piece.entry]:
@@ -347,7 +347,7 @@ def _proved_before(sink: SinkRows, missing: Missing) -> frozenset[int]:
         if head.sequence > proof.position or entry in doubted or (head.epoch, head.batch_id) in named_open:
             continue
         # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
-        holes = counted.deficit if counted.holes is None else counted.holes
+        holes = counted.deficit if counted.missing_at_read is None else counted.missing_at_read
         if holes is not None and not counted.explodes and size <= holes + (counted.dropped or 0):
             proved.add(entry)
     return frozenset(proved)
@@ -361,10 +361,10 @@ def _judge_holes(
     """Offsets that have no record today, where fewer had none when they were read: some had one, and it has no row."""
     for entry, pieces in not_there.items():
         counted = sink.counts.counted[entry]
-        if counted.holes is None or counted.explodes:
+        if counted.missing_at_read is None or counted.explodes:
             continue
         filtered = max((counted.dropped or 0) - sum(piece.size for piece in unread.get(entry, ())), 0)
-        more = sum(piece.size for piece in pieces) - counted.holes - filtered
+        more = sum(piece.size for piece in pieces) - counted.missing_at_read - filtered
         if more <= 0 or counted.dropped is None:
             continue
         sink.report(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.checks.evidence.findings import named
-from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.quarantine_log import Missing, log_of, missing, unread
+from recon.checks.evidence.recon_commits import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import Explained, SinkRows
 from recon.checks.evidence.table_history import alive, changes_rows, is_restore, rows_lost

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from recon.checks.evidence.database_counts import doubled_by_others, rows_removed, rows_replaced
 from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.foreign_rows import read_of_others, releases
 from recon.checks.evidence.lost_writes import lost_of
-from recon.checks.evidence.own_writes import committed_again
+from recon.checks.evidence.recon_commits import committed_again
 from recon.checks.evidence.row_accounting import Account
-from recon.checks.evidence.rows_of_others import read_of_others, releases
+from recon.checks.evidence.row_balance import compared
 from recon.checks.evidence.source_rows import quarantine, spot_check
-from recon.checks.evidence.source_rows.rows import counts_decide, rewrites
+from recon.checks.evidence.source_rows.rows import judged_by_counts, rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
-from recon.checks.evidence.table_counts import doubled_by_others, rows_removed, rows_replaced
 from recon.checks.evidence.table_history import (
     alive,
     changes_rows,
@@ -25,7 +26,6 @@ from recon.checks.evidence.table_history import (
     removes_rows,
     restores,
 )
-from recon.checks.evidence.table_rows import compared
 from recon.model import (
     Code,
     DeltaWitness,
@@ -156,7 +156,7 @@ def _changed_by_commits(log: DeltaWitness, ledger: LedgerSlice, witnesses: Witne
     if others_count:
         yield f"version {some(sorted(others_count))} of the sink rewrote data files with another number of rows"
     # Where rows do not tell, it stays unknown: a question would have no answer.
-    swapping = [v for v, commit in rewrites_files.items() if may_swap_rows(commit) and not counts_decide(witnesses)]
+    swapping = [v for v, commit in rewrites_files.items() if may_swap_rows(commit) and not judged_by_counts(witnesses)]
     if swapping:
         which = f"version {some(sorted(swapping))} of the sink"
         yield f"{which} rewrote data files, and neither its operation nor a count shows that the rows are the same"

@@ -16,7 +16,7 @@ from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, every_number, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import of_table
-from recon.checks.evidence.source_rows.rows import TopicPartition, no_row_tells
+from recon.checks.evidence.source_rows.rows import TopicPartition, rows_lack_source
 from recon.checks.evidence.source_rows.transactions import ended_unread, read_uncommitted, read_while_open
 from recon.model import (
     Code,
@@ -132,7 +132,7 @@ def judge(
             findings.add(Code.INCONCLUSIVE, f"{why}: {step}: {every_number(heads)}", about=every_number(heads))
         return explained
     for entry in counts.open:
-        if entry not in but and not (no_row_tells(witnesses) and _was_proved(counts, entry, witnesses)):
+        if entry not in but and not (rows_lack_source(witnesses) and _was_proved(counts, entry, witnesses)):
             _judge(counts, entry, witnesses, findings, explained)
     for entry in perhaps_aborted(counts, witnesses):
         _judge_proved(counts, entry, witnesses, findings)

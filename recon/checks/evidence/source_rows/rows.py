@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recon.checks.evidence.findings import Findings, named, offsets
-from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.recon_commits import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece
 from recon.checks.evidence.table_history import is_restore, removes_rows, rows_lost
 from recon.model import WITHOUT_NUMBER, Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
@@ -176,15 +176,15 @@ def rewrites(witnesses: Witnesses) -> bool:
     return witnesses.sink in witnesses.rewriting
 
 
-def counts_decide(witnesses: Witnesses) -> bool:
+def judged_by_counts(witnesses: Witnesses) -> bool:
     """Whether only numbers of rows can be judged.
 
     In a sink that later micro-batches rewrite a missing row proves nothing.
     """
-    return rewrites(witnesses) or no_row_tells(witnesses)
+    return rewrites(witnesses) or rows_lack_source(witnesses)
 
 
-def no_row_tells(witnesses: Witnesses) -> bool:
+def rows_lack_source(witnesses: Witnesses) -> bool:
     """Whether no row says which record it was made of.
 
     Rows that Spark's own sink wrote without source columns do not, nor do those that were read from a Delta table.

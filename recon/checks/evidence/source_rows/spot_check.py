@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from recon.checks.evidence.findings import Findings
 from recon.checks.evidence.row_accounting import Account
-from recon.checks.evidence.source_rows.rows import counts_decide
+from recon.checks.evidence.source_rows.rows import judged_by_counts
 from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
 from recon.model.fingerprint import of_ranges
 from recon.model.ledger import named
@@ -94,7 +94,7 @@ def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) ->
 
 def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
     log, ledger = witnesses.table_log, counts.covered.slice
-    if log is None or counts_decide(witnesses):
+    if log is None or judged_by_counts(witnesses):
         return
     for entry, counted in counts.counted.items():
         head = ledger.heads[entry]
@@ -168,7 +168,7 @@ def _different(ranges: Iterable[OffsetSpan]) -> int:
 
 def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
     """Restored entries of as many rows as offsets, of which nothing shows that each offset has one."""
-    if counts_decide(witnesses):
+    if judged_by_counts(witnesses):
         return []
     heads, operators = counts.covered.slice.heads, counts.operators
     left = [

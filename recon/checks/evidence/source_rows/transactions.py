@@ -189,7 +189,7 @@ class _Judged:
         gone = self.answer.requested.intersect(Spans.of([(0, self.answer.log_start)]))
         heads = self.counts.covered.slice.heads
         return any(
-            self.counts.counted[piece.entry].holes
+            self.counts.counted[piece.entry].missing_at_read
             and (
                 not piece.leads
                 or was_held(self.counts.covered.slice, heads[piece.entry].sequence, piece.where, piece.start)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
-from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.recon_commits import own_commits
 from recon.checks.evidence.table_history import alive, others
 from recon.model import (
     Code,

@@ -13,9 +13,9 @@ from recon.audit.summary import sink_facts
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
 from recon.checks.evidence.delta_history import DeltaHistory
+from recon.checks.evidence.foreign_rows import search
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.checks.evidence.offset_continuity import OffsetContinuity
-from recon.checks.evidence.rows_of_others import search
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeclaredRows, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from recon.project import DeltaSink

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from recon.checks.evidence.coverage import Key, by_key, by_partition
+from recon.checks.evidence.database_counts import count_said, digest, may_repeat, of_others, rows_repeated
 from recon.checks.evidence.findings import Findings, named, offsets
-from recon.checks.evidence.own_writes import doubled, own_commits
+from recon.checks.evidence.foreign_rows import read_of_others, releases, search
+from recon.checks.evidence.recon_commits import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
-from recon.checks.evidence.rows_of_others import read_of_others, releases, search
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
-from recon.checks.evidence.table_counts import count_said, digest, may_repeat, of_others, rows_repeated
 from recon.checks.evidence.table_history import alive, others
 from recon.model import (
     WITHOUT_NUMBER,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recon.ledger.store import turns
-from recon.ledger.store.turns import turn
+from recon.ledger.store import append_lock
+from recon.ledger.store.append_lock import turn
 
 
 def test_one_waits_until_the_other_is_done(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_one_waits_until_the_other_is_done(tmp_path: Path) -> None:
 
 
 def test_a_writer_goes_on_when_it_has_waited_long_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "WAIT_S", 0.05)
+    monkeypatch.setattr(append_lock, "WAIT_S", 0.05)
     with turn(tmp_path):
         began = time.monotonic()
         with turn(tmp_path):
@@ -56,7 +56,7 @@ def test_a_table_that_is_not_on_a_disk_of_the_host_is_not_waited_for() -> None:
 
 
 def test_an_error_ends_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "WAIT_S", 600)
+    monkeypatch.setattr(append_lock, "WAIT_S", 600)
     with pytest.raises(RuntimeError), turn(tmp_path):
         raise RuntimeError
     with turn(tmp_path):

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from recon.audit.audited import StoredAudit
 from recon.audit.controls.catalog import Statement
 from recon.audit.controls.days import Against, Day, SinkDays, place_of, places
 from recon.audit.exceptions import Sightings
+from recon.audit.stored_audits import StoredAudit
 from recon.lazy import np
 from recon.model import NOT_ANCHORED, RUNNING, Code, Finding, LedgerSlice
 from recon.model.compliance import ComplianceReport, SinkCompliance

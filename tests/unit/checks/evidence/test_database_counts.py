@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recon.audit.proof import advance
-from recon.checks.evidence import table_counts
+from recon.checks.evidence import database_counts
 from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.evidence.sink_commits import SinkCommits
 from recon.checks.evidence.source_rows.check import SourceRows
@@ -105,7 +105,7 @@ UNREAD = Unavailable("rows", "Spark is not wanted (--no-spark)", skipped=True)
 def test_as_many_rows_as_were_written_and_none_doubled() -> None:
     whole = seen(count())
     assert of_commits(whole) == [] and of_rows(whole).findings == ()
-    assert not SourceRows().wants_rows(whole) and table_counts.nothing_repeated(whole)
+    assert not SourceRows().wants_rows(whole) and database_counts.nothing_repeated(whole)
     # What was there at the last audit was told then.
     assert of_commits(seen(count(33, 3), TableJudged(own=3, repeated=3), other_rows=3)) == []
 
@@ -116,9 +116,11 @@ def test_one_row_removed_and_another_doubled() -> None:
     assert codes(verdict) == [Code.DUPLICATE] and same_message(verdict.message) and SourceRows().wants_rows(both)
     assert of_commits(both) == [Code.MUTATED]
     # Two doubled and one removed: one row more than was written.
-    assert table_counts.rows_removed(seen(count(31, 2))) == 1 and table_counts.rows_changed(seen(count(31, 2))) == 1
+    assert (
+        database_counts.rows_removed(seen(count(31, 2))) == 1 and database_counts.rows_changed(seen(count(31, 2))) == 1
+    )
     # Doubled alone.
-    assert table_counts.rows_removed(seen(count(31, 1))) == 0 and of_commits(seen(count(31, 1))) == []
+    assert database_counts.rows_removed(seen(count(31, 1))) == 0 and of_commits(seen(count(31, 1))) == []
 
 
 @pytest.mark.parametrize("may_double", [entry(2, filtered=2), entry(2, fingerprint_given=6), entry(2, rows_read=None)])
@@ -148,7 +150,7 @@ def test_rows_that_may_lawfully_share_an_offset_are_not_counted_as_doubled() -> 
         seen(count(30, 4), slice_=again),
         seen(count(30, 4), slice_=sources),
     ):
-        assert table_counts.may_repeat(lawful) and table_counts.rows_repeated(lawful) == 0
+        assert database_counts.may_repeat(lawful) and database_counts.rows_repeated(lawful) == 0
         assert Code.MUTATED not in of_commits(lawful)
     assert of_commits(seen(count(29, 4), **explodes)) == [Code.MUTATED], "how many there are is known all the same"
 
@@ -301,7 +303,7 @@ def test_a_doubled_row_without_a_number_hides_nothing_and_is_no_removal() -> Non
 def test_rows_of_another_pipeline_that_reads_our_topic_are_numbered_too() -> None:
     table = count(39, numbered={TOPIC: 39}, written={ME: 30, OTHER: 10}, others=(commit(ENTRIES[0], OTHER),))
     of_sink = seen(table, TableJudged(own=0, repeated=0, numbered=0), other_rows=0, rows=UNREAD)
-    judged = table_counts.table_judged(of_sink)
+    judged = database_counts.table_judged(of_sink)
     assert judged is not None and judged.numbered is None
 
 
@@ -323,7 +325,7 @@ def test_a_record_that_lost_writes_since_the_last_audit(record: RecordCount, sai
     of_sink = witnesses(LEDGER, sink_logs={SINK: log}, proofs=proofs)
     found = [f.message for f in SinkCommits().judge(of_sink).findings]
     assert len(found) == len(said) and all(words in message for words, message in zip(said, found, strict=True)), found
-    judged = table_counts.table_judged(of_sink)
+    judged = database_counts.table_judged(of_sink)
     assert judged is not None and judged.record == (record.newest, record.writes, record.rows)
 
 
@@ -341,14 +343,14 @@ def test_a_record_that_could_not_be_counted_is_said_and_one_that_is_gone_is_told
     of_sink = witnesses(LEDGER, sink_logs={SINK: unread}, proofs=proofs)
     (said,) = SinkCommits().judge(of_sink).findings
     assert said.code is Code.ATTESTED_ONLY and "did not answer" in said.message
-    judged = table_counts.table_judged(of_sink)
+    judged = database_counts.table_judged(of_sink)
     assert judged is not None and judged.record == before.record  # the next audit compares from there
 
     gone = SinkLog(location="orders", exists=False)
     of_sink = witnesses(LEDGER, sink_logs={SINK: gone}, proofs=proofs)
     (mutated,) = (f for f in SinkCommits().judge(of_sink).findings if f.code is Code.MUTATED)
     assert "up to number 2 it has 0 writes, and had 2 " in mutated.message
-    judged = table_counts.table_judged(of_sink)
+    judged = database_counts.table_judged(of_sink)
     assert judged is not None and judged.record is None
 
 
@@ -364,7 +366,7 @@ def test_a_table_that_is_not_there(written: int) -> None:
 def test_what_is_remembered() -> None:
     def remembered(table: TableCount | Unavailable, before: TableJudged | None = None) -> tuple[Any, Any]:
         of_sink = seen(table, before, other_rows=4)
-        return table_counts.other_rows(of_sink), table_counts.table_judged(of_sink)
+        return database_counts.other_rows(of_sink), database_counts.table_judged(of_sink)
 
     assert remembered(count(32, 1)) == (2, TableJudged(own=2, repeated=1))
     assert remembered(count(30, 0, written={ME: 28}, removed=2)) == (2, TableJudged(own=2, repeated=2))
@@ -406,7 +408,7 @@ def test_doubled_rows_are_repaired_once_the_table_has_none() -> None:
 def test_a_removal_of_another_pipelines_repair_excuses_no_loss() -> None:
     removal = commit(Entry(0, (0, 20)), OTHER, epoch=REMOVALS)
     table = count(48, 0, written={ME: 30, OTHER: 20}, others=(removal,))
-    assert table_counts.rows_removed(seen(table, TableJudged(own=20, repeated=2))) == 2
+    assert database_counts.rows_removed(seen(table, TableJudged(own=20, repeated=2))) == 2
 
 
 def test_the_proof_keeps_the_figures() -> None:
@@ -423,13 +425,13 @@ def test_the_proof_keeps_the_figures() -> None:
 
 
 def test_the_whole_sink_is_searched_only_where_something_may_be_doubled() -> None:
-    assert not table_counts.may_be_doubled(seen(count(30)))
-    assert table_counts.may_be_doubled(seen(count(30, 1))) and table_counts.may_be_doubled(seen(count(31)))
-    assert not table_counts.may_be_doubled(seen(count(29)))
+    assert not database_counts.may_be_doubled(seen(count(30)))
+    assert database_counts.may_be_doubled(seen(count(30, 1))) and database_counts.may_be_doubled(seen(count(31)))
+    assert not database_counts.may_be_doubled(seen(count(29)))
     # A folder of files into which another pipeline writes, too: its manifests say so.
     folder = seen(None, commits=(*map(commit, ENTRIES), commit(Entry(9, (0, 10)), OTHER)))
-    assert table_counts.may_be_doubled(folder)
-    assert not table_counts.may_be_doubled(
+    assert database_counts.may_be_doubled(folder)
+    assert not database_counts.may_be_doubled(
         seen(None, commits=(commit(Entry(9, span(0, 10, topic="payments")), OTHER),))
     )
 
@@ -523,8 +525,8 @@ class World:
             table, self.judged, slice_=ledger(*self.entries), other_rows=self.other_rows, commits=commits, rows=UNREAD
         )
         found = {*of_commits(of_sink), *codes(of_rows(of_sink))}
-        self.judged = table_counts.table_judged(of_sink) or TableJudged()
-        self.other_rows = table_counts.other_rows(of_sink) or 0
+        self.judged = database_counts.table_judged(of_sink) or TableJudged()
+        self.other_rows = database_counts.other_rows(of_sink) or 0
         self.audits += 1
         return found
 
@@ -599,14 +601,14 @@ def test_another_row_takes_the_place_of_one() -> None:
         of_sink = seen(table, before, slice_=slice_, other_rows=None if before is None else 0, rows=UNREAD)
         found = SinkCommits().judge(of_sink).findings
         replaced = [one.message for one in found if "of other source offsets" in one.message]
-        assert all(map(same_message, replaced)) and bool(replaced) == bool(table_counts.rows_replaced(of_sink))
+        assert all(map(same_message, replaced)) and bool(replaced) == bool(database_counts.rows_replaced(of_sink))
         assert not replaced or SourceRows().wants_rows(of_sink)
         return " ".join(replaced)
 
     swapped = [*whole[:3], *whole[4:], 99]
     assert not told(whole) and told(swapped)
     assert not told(whole[1:]) and not told([*whole, 99]), "their number tells of these"
-    before = table_counts.table_judged(seen(fingerprinted(whole[:20], entries[:2]), slice_=ledger(*entries[:2])))
+    before = database_counts.table_judged(seen(fingerprinted(whole[:20], entries[:2]), slice_=ledger(*entries[:2])))
     assert before is not None and before.fingerprint == TableFingerprint(
         location="orders", newest=2, value=of_offsets(TOPIC, 0, range(20))
     )
@@ -624,18 +626,18 @@ def test_another_row_takes_the_place_of_one() -> None:
 
 def test_an_audit_that_sees_no_source_columns_forgets_nothing() -> None:
     entries = [wrote(i, range(10 * i, 10 * i + 10)) for i in range(3)]
-    before = table_counts.table_judged(seen(fingerprinted(range(10), entries[:1]), slice_=ledger(entries[0])))
+    before = database_counts.table_judged(seen(fingerprinted(range(10), entries[:1]), slice_=ledger(entries[0])))
     assert before is not None
     blind = fingerprinted(range(20), entries[:2], 1, rows={None: 20}, numbered={}, fingerprint=None)
     of_sink = seen(blind, before, slice_=ledger(entries[1], complete=False), other_rows=0, rows=UNREAD)
     assert Code.MUTATED not in of_commits(of_sink)
-    known = table_counts.table_judged(of_sink)
+    known = database_counts.table_judged(of_sink)
     assert known is not None and known.numbered == 0 and known.fingerprint is not None
     assert known.fingerprint.value == of_offsets(TOPIC, 0, range(20)) and known.fingerprint.newest == 2
     later = ledger(entries[2], complete=False)
     for held, replaced in ((range(30), False), ([*range(1, 30), 99], True)):
         of_sink = seen(fingerprinted(held, entries, 2), known, slice_=later, other_rows=0, rows=UNREAD)
-        assert bool(table_counts.rows_replaced(of_sink)) == replaced
+        assert bool(database_counts.rows_replaced(of_sink)) == replaced
 
 
 def test_a_fingerprint_that_was_not_computed_is_said() -> None:
@@ -672,13 +674,13 @@ def test_histories_of_a_table_by_its_fingerprint() -> None:
             chosen = visible if proved == 0 else visible[proved:]
             slice_ = ledger(*(chosen or visible[-1:]), anchors=0 if chosen else 1, complete=proved == 0)
             of_sink = seen(fingerprinted(held, entries, known), state, slice_=slice_, rows=UNREAD)
-            told = bool(table_counts.rows_replaced(of_sink))
+            told = bool(database_counts.rows_replaced(of_sink))
             as_many = len(held) == len(since)
             expected = as_many and not late and Counter(held) != Counter(since)
             pending = state.fingerprint.pending if state is not None and state.fingerprint is not None else ()
             kinds["late" if late else "behind a late one" if pending else "replaced" if expected else "not"] += 1
             assert told == expected, (held, since, state)
-            state, proved = table_counts.table_judged(of_sink), len(visible)
+            state, proved = database_counts.table_judged(of_sink), len(visible)
             if not (late and as_many):
                 since = list(held)
             seen_up_to = len(entries)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recon.errors import ConfigError
-from recon.hook import ForeachBatch, foreach_batch, sent
+from recon.hook import ForeachBatch, foreach_batch, version_guard
 from tests.support.messages import raises
 
 
@@ -24,8 +24,8 @@ def test_it_arrives_as_it_was_made(tmp_path: Path) -> None:
 
 
 def test_another_recon_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sent, "__version__", "0.0.7")
+    monkeypatch.setattr(version_guard, "__version__", "0.0.7")
     pickled = pickle.dumps(made(tmp_path))
-    monkeypatch.setattr(sent, "__version__", "0.0.8")
+    monkeypatch.setattr(version_guard, "__version__", "0.0.8")
     with raises(ConfigError):
         pickle.loads(pickled)

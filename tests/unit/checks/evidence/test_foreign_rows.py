@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recon.checks.evidence.rows_of_others import bounded
+from recon.checks.evidence.foreign_rows import bounded
 from recon.checks.evidence.source_rows.reasons import without_rows
 from recon.model import Code, Finding, Unavailable, Verdict
 from recon.model.offsets import Spans

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from recon.checks.evidence.coverage import is_compacted
-from recon.checks.evidence.own_writes import doubled
+from recon.checks.evidence.recon_commits import doubled
 from recon.checks.evidence.row_accounting import Piece
 from recon.checks.evidence.source_rows.rows import SinkRows
 from recon.model import Code, CommitRows, CountedRows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.stored import newest_run, stored_run
+from recon.audit.stored_report import newest_run, stored_run
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, rows_of

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 
-from recon.checks.evidence.reading import reading_of
-from recon.checks.evidence.table_counts import may_repeat
+from recon.checks.evidence.database_counts import may_repeat
+from recon.checks.evidence.reading import entries_with_unrecorded_commits
+from recon.checks.evidence.row_balance import compared
 from recon.checks.evidence.table_history import is_another, known_table, others
-from recon.checks.evidence.table_rows import compared
 from recon.lazy import np
 from recon.model import WITHOUT_NUMBER, DeltaWitness, EntryHead, LedgerSlice, RowSearch, Witnesses
 from recon.model.offsets import Span, Spans
@@ -26,7 +26,7 @@ ByPartition = dict[tuple[str, int], Spans]
 
 def search(witnesses: Witnesses) -> RowSearch:
     """Which rows of the judged sink are to be looked for in the whole of it; none in a sink without history."""
-    log, ledger = witnesses.table_log, reading_of(witnesses)
+    log, ledger = witnesses.table_log, entries_with_unrecorded_commits(witnesses)
     if log is None or ledger is None:
         return RowSearch()
     rows = compared(witnesses, ledger, log)
@@ -45,7 +45,7 @@ def releases(witnesses: Witnesses) -> Sequence[EntryHead]:
 
     A release has no offsets: that it doubled a row shows in the rows alone, which may be of any earlier micro-batch.
     """
-    ledger = reading_of(witnesses)
+    ledger = entries_with_unrecorded_commits(witnesses)
     if ledger is None or witnesses.table_log is None:
         return []
     judged = [head for head in ledger.heads[ledger.anchors :] if head.is_release and head.rows_written != 0]
@@ -75,7 +75,7 @@ def _said_to_be_doubled(witnesses: Witnesses) -> ByPartition:
 
 def _as_read(offsets: ByPartition, witnesses: Witnesses) -> ByPartition:
     """Those that the judged entries read."""
-    ledger = reading_of(witnesses)
+    ledger = entries_with_unrecorded_commits(witnesses)
     if ledger is None:
         return {}
     both = {where: spans.intersect(_read(ledger, *where)) for where, spans in offsets.items()}
