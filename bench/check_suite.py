@@ -143,7 +143,7 @@ def audit_of(spark: Any, table: Path, folder: Path) -> Callable[[], None]:
 
 def audit_once(spark: Any, recon_yml: Path, keep: bool) -> None:
     """The audit; all ten checks must pass."""
-    from recon.audit.run import run_audit
+    from recon.audits.run import run_audit
     from recon.project import load
 
     result = run_audit(load(recon_yml), exclude=["test_name:ledger_integrity"], spark=spark, keep=keep)

@@ -246,7 +246,7 @@ class Lake:
         """What audits of the days before left: a real one on the eve, its rows kept a day for every day."""
         import pyarrow as pa
 
-        from recon.audit.run import run_audit
+        from recon.audits.run import run_audit
         from recon.ledger.results import RESULTS, sealed
         from recon.ledger.store import Filter
         from recon.project import load

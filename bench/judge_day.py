@@ -15,10 +15,10 @@ from typing import Any
 
 from bench.evidence_audit import forget_audits, lake_of
 from bench.evidence_lake import BATCHES, PARTITIONS, Lake
-from recon.audit.collect import collect
-from recon.audit.options import Options
-from recon.audit.session import AuditSession
-from recon.audit.sources import Sources
+from recon.audits.collect import collect
+from recon.audits.options import Options
+from recon.audits.session import AuditSession
+from recon.audits.sources import Sources
 from recon.checks.binding import bind
 from recon.checks.engine import runner
 from recon.project import load

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from recon.audit.summary import touched_ranges
+from recon.audits.summary import touched_ranges
 from recon.checks.base import EvidenceCheck
 from recon.checks.registry import check_class
 from recon.model import (

@@ -83,7 +83,7 @@ class Shop:
                 self.spark.streams.removeListener(listener)
 
     def audit(self, named: bool) -> Any:
-        from recon.audit.run import run_audit
+        from recon.audits.run import run_audit
 
         self.write_yml(named)
         return run_audit(self.folder, spark=self.spark)

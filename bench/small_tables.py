@@ -20,7 +20,7 @@ _WORK = Path(__file__).with_name(".work") / "small_tables"
 
 def run() -> dict[str, Any]:
     """Medians in seconds, in turn in one session."""
-    from recon.audit.run import run_audit
+    from recon.audits.run import run_audit
     from recon.project import load
     from recon.spark.session import session
 

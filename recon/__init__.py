@@ -23,10 +23,10 @@ from recon.errors import (
 from recon.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from recon.audit.accept import accept, open_findings
-    from recon.audit.compliance import compliance as compliance_report
-    from recon.audit.run import run_audit
-    from recon.audit.run import run_audit as audit
+    from recon.audits.accept import accept, open_findings
+    from recon.audits.compliance import compliance as compliance_report
+    from recon.audits.run import run_audit
+    from recon.audits.run import run_audit as audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, read_kafka
     from recon.ledger import Ledger, open_ledger
@@ -123,8 +123,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "recon.audit.accept": ("accept", "open_findings"),
-    "recon.audit.run": ("run_audit",),
+    "recon.audits.accept": ("accept", "open_findings"),
+    "recon.audits.run": ("run_audit",),
     "recon.comparison": ("ColumnDifference", "Comparison", "RowDifference", "SchemaDifference", "compare"),
     "recon.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch", "read_kafka"),
     "recon.ledger": ("Ledger", "open_ledger"),
@@ -156,8 +156,8 @@ _MODULES = {
     "recon.streams.listener": ("ProgressListener",),
 }
 _RENAMED = {
-    "audit": "recon.audit:package",
-    "compliance_report": "recon.audit.compliance:compliance",
+    "audit": "recon.audits.run:run_audit",
+    "compliance_report": "recon.audits.compliance:compliance",
     "load_project": "recon.project:load",
 }
 __getattr__, __dir__ = lazy_exports(

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from recon.audit.pack import pack
+from recon.audits.pack import pack
 from recon.demo import trial
 from recon.project import load
 from recon.recovery.sample import sample

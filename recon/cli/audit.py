@@ -35,7 +35,7 @@ from recon.storage import make_private_folder, private_mode
 from recon.text import short_path
 
 if TYPE_CHECKING:
-    from recon.audit.options import Options
+    from recon.audits.options import Options
     from recon.model import RunResult
     from recon.project import Project
 
@@ -99,7 +99,7 @@ def audit(
     Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run, or no check
     is selected.
     """
-    from recon.audit.options import Options
+    from recon.audits.options import Options
 
     start, end = period(from_, to)
     target = session.target(target_path)
@@ -156,7 +156,7 @@ def retry(
         )
     session.with_variables(variables)
 
-    from recon.audit.retry import options_of
+    from recon.audits.retry import options_of
     from recon.checks.binding import bind
 
     before = options_of(last)
@@ -201,7 +201,7 @@ def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> No
     """Runs the audit, prints each result as it comes, writes the files and ends with the exit code."""
     project = session.project()
 
-    from recon.audit import run as audits
+    from recon.audits import run as audits
     from recon.ledger.ledger import why_unwritable
     from recon.reports import forms, run_results
     from recon.reports.console import Console
@@ -390,12 +390,12 @@ def report(
         raise ConfigError("--run and --last exclude each other: one names an audit, the other a time")
     target = session.target(target_path)
     if run_id is not None:
-        from recon.audit.stored_report import stored_run
+        from recon.audits.stored_report import stored_run
 
         run = stored_run(session.project(), run_id)
     elif last is not None:
-        from recon.audit.past import MAX_DAYS
-        from recon.audit.stored_report import newest_run
+        from recon.audits.past import MAX_DAYS
+        from recon.audits.stored_report import newest_run
 
         since = instant("--last", last)
         assert since is not None
@@ -452,7 +452,7 @@ def compliance(
     project = session.project()
     page = (output or session.target(None) / f"compliance.{format}").absolute()
 
-    from recon.audit.compliance import compliance as gather
+    from recon.audits.compliance import compliance as gather
     from recon.reports.compliance import text, write
 
     folder = templates_folder(session, templates)
@@ -476,7 +476,7 @@ def pack(
     """
     start, end = required_period(from_, to)
 
-    from recon.audit.pack import pack as gather
+    from recon.audits.pack import pack as gather
     from recon.reports.pack import write
 
     page = (output or session.target(None) / "pack.html").absolute()

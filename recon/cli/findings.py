@@ -24,7 +24,7 @@ def findings(
     session.check_names(pipeline, sink)
     project = session.project()
 
-    from recon.audit.accept import open_findings
+    from recon.audits.accept import open_findings
 
     listed = [
         one
@@ -71,7 +71,7 @@ def accept(
     """
     project = session.project()
 
-    from recon.audit.accept import accept as accept_finding
+    from recon.audits.accept import accept as accept_finding
 
     for one in accept_finding(project, finding, reason=reason, by=by):
         typer.echo(f"Accepted {one.id}: {one.finding.code}: {one.finding.message}")

@@ -14,7 +14,7 @@ from recon.errors import ConfigError, ReconError
 from recon.text import plural, some
 
 if TYPE_CHECKING:
-    from recon.audit.sources import Brokers
+    from recon.audits.sources import Brokers
     from recon.ledger import Ledger
     from recon.model import LedgerEntry
     from recon.project import Pipeline
@@ -34,7 +34,7 @@ def observe(
     Reads their checkpoints and the logs of their tables, and writes ledger entries alone. Spark keeps about 100
     micro-batches in a checkpoint: look more often than it writes so many. Every audit looks once by itself.
     """
-    from recon.audit.sources import Brokers
+    from recon.audits.sources import Brokers
     from recon.ledger import open_ledger
 
     project = session.project()

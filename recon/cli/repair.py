@@ -164,8 +164,8 @@ def ask(what: str) -> None:
 
 def _audited(project: Project, done: Repaired) -> tuple[str, ...]:
     """Audits the pipeline's evidence; the ids of the findings that the repair was about and that are still open."""
-    from recon.audit.accept import open_findings
-    from recon.audit.run import run_audit
+    from recon.audits.accept import open_findings
+    from recon.audits.run import run_audit
 
     run_audit(project, select=[f"pipeline:{done.pipeline},test_type:evidence"])
     about = {

@@ -25,7 +25,7 @@ def verify(
     or a PDF shows is compared with the data in it. Exit 0 when all is the same, 1 when something differs or could not
     be compared, 2 when the file is no compliance report, truncated, edited or of a newer version.
     """
-    from recon.audit.verify_report import verify as verified
+    from recon.audits.verify_report import verify as verified
 
     project = session.project()
     result = verified(project, file, templates=templates_folder(session, templates))

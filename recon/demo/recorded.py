@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recon.audit.sources import Sources
+from recon.audits.sources import Sources
 from recon.checks.engine.runner import Answers, Questions
 from recon.evidence.sink_rows import group_of
 from recon.model import (

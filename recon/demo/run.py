@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon.audit.accept import open_findings
+from recon.audits.accept import open_findings
 from recon.demo import events
 from recon.demo.expected import differences
 from recon.demo.folder import DemoFolder

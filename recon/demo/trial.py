@@ -14,8 +14,8 @@ from datetime import datetime
 from importlib import resources
 from pathlib import Path
 
-from recon.audit.options import Options
-from recon.audit.run import audit
+from recon.audits.options import Options
+from recon.audits.run import audit
 from recon.demo.folder import TRY_MARKER, empty, require_ours
 from recon.demo.recorded import KAFKA, RecordedSources
 from recon.errors import ConfigError

@@ -1,4 +1,4 @@
-"""The content of a compliance report: figures and facts, which recon.audit collects and recon.reports draws.
+"""The content of a compliance report: figures and facts, which recon.audits collects and recon.reports draws.
 
 Three-valued like a run: a sink's period is complete, not complete, or could not be proved.
 """

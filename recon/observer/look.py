@@ -84,7 +84,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
         project: a loaded recon.yml.
         pipeline: one that it observes, or one that recon writes from now on; it has one sink.
         ledger: the project's.
-        ask: puts a question to a broker, such as `recon.audit.sources.Brokers.ask`.
+        ask: puts a question to a broker, such as `recon.audits.sources.Brokers.ask`.
         from_batch: micro-batches before this one are left out.
 
     Raises:

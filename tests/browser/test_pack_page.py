@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from recon.audit.pack import pack
+from recon.audits.pack import pack
 from recon.ledger import open_ledger
 from recon.ledger.heads.signing import key_of
 from recon.reports import pack as packs

@@ -43,7 +43,7 @@ def audits_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]
     """Sets the clock of the audits that follow ahead."""
 
     def set_ahead(by: timedelta) -> None:
-        monkeypatch.setattr("recon.audit.run.utc_now", lambda: datetime.now(UTC) + by)
+        monkeypatch.setattr("recon.audits.run.utc_now", lambda: datetime.now(UTC) + by)
 
     return set_ahead
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from recon.audit.accept import accept, open_findings
-from recon.audit.compliance import compliance
-from recon.audit.verify_report import verify
+from recon.audits.accept import accept, open_findings
+from recon.audits.compliance import compliance
+from recon.audits.verify_report import verify
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.chain import link

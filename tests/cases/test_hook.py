@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger

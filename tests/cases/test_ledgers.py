@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from recon.audit.accept import accept, open_findings
+from recon.audits.accept import accept, open_findings
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.model import LedgerEntry

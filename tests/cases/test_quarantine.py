@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from recon.audit.compliance import compliance
+from recon.audits.compliance import compliance
 from recon.decision import this_user
 from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch
@@ -422,7 +422,7 @@ class Days:
     def on_next_day(self, *records: tuple[str | None, str]) -> RunResult:
         """The stream reads some records, and an audit follows."""
         self.day += 1
-        for clock in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now", "recon.audit.run.utc_now"):
+        for clock in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now", "recon.audits.run.utc_now"):
             self.patch.setattr(clock, lambda: datetime.now(UTC) + timedelta(days=self.day))
         produce(self.lake, *records)
         self.lake.run(hook(self.lake))
@@ -551,7 +551,7 @@ def test_a_row_that_the_sink_had_already_is_found_when_it_is_released(
         "FROM {table} WHERE _source_offset = 0"
     )
     for day, record in enumerate((("c", "6"), ("d", "7"))):
-        for clock in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now", "recon.audit.run.utc_now"):
+        for clock in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now", "recon.audits.run.utc_now"):
             monkeypatch.setattr(clock, lambda day=day: datetime.now(UTC) + timedelta(days=2 * day))
         produce(lake, record)
         lake.run(hook(lake))

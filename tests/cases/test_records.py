@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from recon import read_batches
-from recon.audit.accept import accept, open_findings
+from recon.audits.accept import accept, open_findings
 from recon.errors import EvidenceError
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.recovery.repair.run import repair

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from recon.audit.accept import open_findings
+from recon.audits.accept import open_findings
 from recon.cli import main
 from recon.errors import ConfigError, SinkError
 from recon.model import REPAIRS, ReconStamp

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from recon.audit.accept import open_findings
+from recon.audits.accept import open_findings
 from recon.errors import SinkError
 from recon.model import ReconStamp
 from recon.recovery.repair.run import Repaired, repair

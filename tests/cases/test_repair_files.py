@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from typing_extensions import override
 
 from recon import read_batches
-from recon.audit.accept import open_findings
+from recon.audits.accept import open_findings
 from recon.errors import ConfigError, SinkError
 from recon.model import REPAIRS, ReconStamp
 from recon.recovery.repair.run import Repaired

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from recon.audit.accept import open_findings
+from recon.audits.accept import open_findings
 from recon.errors import ConfigError, SinkError
 from recon.project import CheckConfig, CheckSpec
 from recon.recovery.repair.run import Repaired, repair

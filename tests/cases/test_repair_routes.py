@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from recon.audit.accept import open_findings
+from recon.audits.accept import open_findings
 from recon.errors import ConfigError
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans

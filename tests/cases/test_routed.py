@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from recon import Batch, RoutedForeachBatch, read_batches, starting_offsets
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.model import LedgerEntry, RunResult

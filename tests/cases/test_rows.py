@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from recon.audit.accept import accept, open_findings
+from recon.audits.accept import accept, open_findings
 from recon.model import RunResult
 from tests.cases.lake import Keeps, Lake, complete, failing, findings, ranges, refuted, told
 from tests.cases.test_counted_rows import declared

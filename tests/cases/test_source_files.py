@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from recon.audit.accept import accept, open_findings
+from recon.audits.accept import accept, open_findings
 from recon.model import Code, FileFormat
 from recon.project import load
 from recon.sinks.failpoints import BEFORE_LEDGER

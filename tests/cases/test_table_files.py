@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from recon import explain
-from recon.audit.accept import accept, open_findings
+from recon.audits.accept import accept, open_findings
 from recon.evidence import delta_log
 from recon.model import LiveFiles, RunResult
 from recon.storage import Storage

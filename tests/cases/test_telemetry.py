@@ -10,7 +10,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.hook import foreach_batch
 from recon.project import Project
 from recon.project.telemetry import OpenLineage, OpenTelemetry, Prometheus

@@ -18,7 +18,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.model import Level, ReconStamp

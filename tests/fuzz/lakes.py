@@ -10,13 +10,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from recon.audit import summary
-from recon.audit.collect import collect
-from recon.audit.options import Options
-from recon.audit.run import facts_of
-from recon.audit.session import AuditSession
-from recon.audit.sources import Sources
-from recon.audit.store import append_proof
+from recon.audits import summary
+from recon.audits.collect import collect
+from recon.audits.options import Options
+from recon.audits.run import facts_of
+from recon.audits.session import AuditSession
+from recon.audits.sources import Sources
+from recon.audits.store import append_proof
 from recon.checks.binding import bind
 from recon.checks.engine import runner
 from recon.evidence import checkpoint, delta_log, manifests

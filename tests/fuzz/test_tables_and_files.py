@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from recon.audit import retry
+from recon.audits import retry
 from recon.checks.binding import bind
 from recon.errors import ReconError
 from recon.ledger.ledger import Ledger

@@ -583,7 +583,7 @@ def test_json_and_forwarded_headers_and_plain_records(
 def test_a_stream_through_the_hook_is_proved_by_its_audit(
     kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, lake: Path, keys: dict[str, Any]
 ) -> None:
-    from recon.audit.run import run_audit
+    from recon.audits.run import run_audit
     from recon.hook import foreach_batch
     from recon.ledger import open_ledger
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.checks import registry as known_checks
 from recon.project import load
 from recon.spark.frames import local_frame

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.checks import registry
 from recon.checks.base import Measure, RowCheck, count_if
 from recon.checks.binding import bind_post_batch

@@ -148,7 +148,7 @@ class AuditedLake:
         return run
 
     def report(self, days: int, first: int = 0) -> ComplianceReport:
-        from recon.audit.compliance import compliance
+        from recon.audits.compliance import compliance
 
         return compliance(self.project, BEGIN + first * DAY, BEGIN + days * DAY)
 

@@ -30,7 +30,7 @@ _seen: dict[str, Any] = {}
 
 def audit(project: Any, **options: Any) -> RunResult:
     """`run_audit`, whose result is compared with the test's cases and kept for the page."""
-    from recon.audit.run import run_audit
+    from recon.audits.run import run_audit
 
     run = run_audit(project, **options)
     _audits.append(run)

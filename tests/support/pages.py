@@ -25,7 +25,7 @@ from sybil import Document, Example, Region
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
-from recon.audit.controls.catalog import catalog
+from recon.audits.controls.catalog import catalog
 from recon.checks.binding import bind
 from recon.cli.app import app
 from recon.errors import ConfigError

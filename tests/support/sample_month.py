@@ -1,6 +1,6 @@
 """A project with a month of ledger entries and stored audits, for the sample of a compliance report.
 
-Its report is what `recon.audit.compliance` finds in them, as it does for everybody. `orders` has a release from
+Its report is what `recon.audits.compliance` finds in them, as it does for everybody. `orders` has a release from
 quarantine, `payments` a gap that was repaired, rows that somebody changed and a loss that stays open, `clicks` a ledger
 that began after its stream and two days on which Kafka did not answer. On two days nobody audited anything, and one
 audit was a partial one.
@@ -17,7 +17,7 @@ from typing import Any
 
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from recon.audit.compliance import compliance
+from recon.audits.compliance import compliance
 from recon.ledger import Ledger, columns, open_ledger
 from recon.ledger.chain import link
 from recon.ledger.results import append_run, hash_of, rows_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from recon.audit.collect import _Reader
+from recon.audits.collect import _Reader
 from recon.errors import LedgerError
 from recon.ledger import Ledger
 from recon.ledger.proofs import ProofEdited

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from recon.checks.evidence.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.second_calls import filtered_for_sure
@@ -21,8 +21,6 @@ from recon.model import CountedRows, EntryHead, LedgerSlice
 from recon.model.fingerprint import of_entries
 from recon.model.offsets import Span, Spans
 from recon.model.once import Derived, once
-
-T = TypeVar("T")
 
 
 class Counted(NamedTuple):

@@ -393,7 +393,7 @@ def test_audit_that_breaks_leaves_no_earlier_report(
     assert all(file.is_file() for file in written)
     assert recon("audit", "--no-spark", "--from", "x").code == 2
     assert all(file.is_file() for file in written), "an audit that did not begin says nothing about the data"
-    monkeypatch.setattr("recon.audit.run.store", lambda *_: 1 / 0)
+    monkeypatch.setattr("recon.audits.run.store", lambda *_: 1 / 0)
     ended = recon("audit", "--no-spark")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert not any(file.exists() for file in written)
@@ -429,7 +429,7 @@ def test_a_report_is_verified(recon: Callable[..., Ended], ledger: Path, monkeyp
         r"^Same: \d+ values derived again from ledger and proof, as of .* UTC, its own time\.$", ended.out, re.MULTILINE
     )
     with monkeypatch.context() as later:
-        later.setattr("recon.audit.verify_report.since", lambda before, now: ["finding 3f9c02aa; accepted by Ada"])
+        later.setattr("recon.audits.verify_report.since", lambda before, now: ["finding 3f9c02aa; accepted by Ada"])
         ended = recon("compliance", "verify", str(file))
         assert ended.code == 0 and ended.out.endswith("\nSince then: finding 3f9c02aa; accepted by Ada\n")
         assert json.loads(recon("compliance", "verify", str(file), "--output", "json").out)["since"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.project import load
 from tests.support.messages import same_message
 from tests.support.native_stream import NativeStream

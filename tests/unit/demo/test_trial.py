@@ -140,7 +140,7 @@ def test_ages_are_those_of_the_recording(tmp_path: Path, monkeypatch: pytest.Mon
     later = recorded_at + timedelta(days=2000)
     for path in tmp_path.rglob("*"):
         os.utime(path, (0, 0))
-    for module in ("recon.audit.run", "recon.ledger.ledger"):
+    for module in ("recon.audits.run", "recon.ledger.ledger"):
         monkeypatch.setattr(f"{module}.utc_now", lambda: later)
     run = trial.audited(tmp_path, recorded_at)
     assert found(run) == FOUND and {p.name: p.answer for p in run.pipelines} == ANSWERS

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.events import Emitter
 from recon.hook import ForeachBatch
 from recon.project import CustomSink, Project, load
 from recon.project.alerts import Alerts, Channel
 from tests.support.channels import Mails, Received, http, smtp  # noqa: F401
 from tests.support.heads import grow
-from tests.unit.audit.test_anchor import _project
+from tests.unit.audits.test_anchor import _project
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
 from tests.unit.hook.test_writer import Rows, Sink, plan_three, sink  # noqa: F401
 

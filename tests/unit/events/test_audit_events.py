@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.accept import accept
-from recon.audit.audit_events import recovered
-from recon.audit.run import run_audit
+from recon.audits.accept import accept
+from recon.audits.audit_events import recovered
+from recon.audits.run import run_audit
 from recon.errors import ConfigError
 from recon.ledger import open_ledger
 from recon.model import CheckResult, Code, Finding, RunResult, Unavailable, Witnesses
 from recon.model.proof import OpenFinding, Proofs, SinkProof
 from tests.support.events import Install, Kept, consumers  # noqa: F401
 from tests.support.heads import grow
-from tests.unit.audit.test_anchor import _project
+from tests.unit.audits.test_anchor import _project
 
 AT = datetime(2026, 11, 20, 6, tzinfo=UTC)
 
@@ -110,7 +110,7 @@ def test_a_consumer_that_hangs_is_waited_for_a_limited_time(
     consumers: Install,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recon.audit.audit_events.FINISH_S", 0.05)
+    monkeypatch.setattr("recon.audits.audit_events.FINISH_S", 0.05)
     project = _project(tmp_path)
     grow(project, 3)
     hanging = Kept("alerts to oncall", hold=True)
@@ -133,7 +133,7 @@ def test_an_audit_that_breaks_says_so(
     def breaks(*_: object) -> None:
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr("recon.audit.run.store", breaks)
+    monkeypatch.setattr("recon.audits.run.store", breaks)
     with pytest.raises(RuntimeError):
         run_audit(project, select="test_name:ledger_integrity", no_spark=True)
     assert kept.seen == ["audit.started", "audit.failed"]

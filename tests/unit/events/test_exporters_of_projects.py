@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.errors import ConfigError
 from recon.events.registry import consumers_of
 from recon.requirements import how_to_install

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.exception_history import actions
+from recon.audits.exception_history import actions
 from recon.decision import Decision, this_user
 from recon.errors import ConfigError
 from recon.ledger import Ledger, open_ledger

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.errors import ConfigError, EvidenceError
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger

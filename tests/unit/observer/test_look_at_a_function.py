@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.model import Level
 from recon.project import Project, load
 from tests.support.messages import same_message

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from recon import explain
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.errors import ConfigError
 from recon.evidence import commit_rows
 from recon.model import Level, RunResult

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.catalogs import ask
 from recon.errors import ConfigError
 from recon.project import Project, load

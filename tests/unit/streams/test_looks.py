@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recon.audit.run import run_audit
+from recon.audits.run import run_audit
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.observer import ObservationResult

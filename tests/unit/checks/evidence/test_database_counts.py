@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recon.audit.proof import advance
+from recon.audits.proof import advance
 from recon.checks.evidence import database_counts
 from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.evidence.sink_commits import SinkCommits

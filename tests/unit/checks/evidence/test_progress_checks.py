@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recon.audit.summary import PROOF, answer
+from recon.audits.summary import PROOF, answer
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import run_evidence
 from recon.checks.evidence.lag_trend import LagTrend
@@ -29,7 +29,7 @@ from recon.testing import evidence as builders
 from tests.support.ledger_entries import project
 from tests.support.messages import same_message
 from tests.support.witnesses import witnesses
-from tests.unit.audit.test_facts_answer import ran
+from tests.unit.audits.test_facts_answer import ran
 from tests.unit.ledger.test_results import NOW as AUDITED
 from tests.unit.ledger.test_results import left, run
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recon.audit.summary import sink_facts
+from recon.audits.summary import sink_facts
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
 from recon.checks.evidence.delta_history import DeltaHistory

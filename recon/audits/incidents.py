@@ -1,0 +1,482 @@
+"""Groups findings by their cause: one DELETE is one incident, however many ranges and checks tell of it. No I/O.
+
+Findings belong together where evidence says so, never by their sentences: they name the same commit of the sink, the
+same offsets, or the same micro-batch.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from recon.audits.proof import advances, refutes
+from recon.checks.evidence.table_history import rows_lost
+from recon.model import (
+    RUNNING,
+    CheckResult,
+    Code,
+    DeltaCommit,
+    DeltaWitness,
+    Finding,
+    HarmCount,
+    HarmedRange,
+    Incident,
+    IncidentState,
+    Level,
+    NextStep,
+    SinkChange,
+    Witnesses,
+    known,
+)
+from recon.model.incident import HARMS, Harm
+from recon.model.ledger import named
+from recon.model.offsets import Span, Spans
+from recon.model.positions import is_kafka
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, stays_open
+from recon.text import plural, some
+
+_MESSAGES = 20  # kept of one incident; run_results.json has all findings
+_IDS = 5  # commands of one kind that are spelled out
+
+_CAUSES = {
+    Code.LOSS_RETENTION: "Kafka deleted these offsets before a micro-batch read them",
+    Code.LOSS: "the topic, or partitions of it, was deleted before these offsets were read",
+    Code.SKIPPED: "Delta skipped the write, because its transaction id had been used before",
+    Code.PARTIAL: "only a part of the micro-batch is in the sink",
+    Code.OVERLAP: "these offsets were read by more than one micro-batch",
+    Code.DUPLICATE: "these offsets are in the sink more than once",
+    Code.PHANTOM_ROWS: "rows of aborted transactions are in the sink",
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """A finding, the check that reported it, and what is known of it from earlier audits."""
+
+    finding: Finding
+    check: str
+    sink: str | None
+    first_seen: datetime
+    state: IncidentState
+    id: str = ""  # "" for what is not carried to the next audit
+    accepted: str = ""
+
+    @property
+    def harm(self) -> Harm:
+        """What became of its records."""
+        return self.finding.harm
+
+    @property
+    def kind(self) -> str:
+        """What checks call differently and is one: lost, or twice."""
+        return "lost" if self.finding.code is Code.LEDGER_ORPHAN else self.finding.subject.kind
+
+
+def incidents_of(
+    witnesses: Witnesses, results: Sequence[CheckResult], sinks: Sequence[str], *, keeps: bool
+) -> tuple[Incident, ...]:
+    """The incidents of a pipeline: open ones first, the worst harm and the largest first.
+
+    Args:
+        witnesses: what the audit read.
+        results: of the pipeline's checks.
+        sinks: the names of the pipeline's sinks.
+        keeps: whether this audit stores what it found, so that it can be accepted or repaired.
+    """
+    items = items_of(witnesses, results, sinks)
+    names = sinks if keeps else ()
+    whole = {name for name in names if advances(name, witnesses, results)}
+    refuted = {name for name in names if refutes(name, witnesses)}
+
+    def is_kept(item: Item) -> bool:
+        kept = refuted if item.finding.level is Level.FAIL else whole
+        return item.sink in kept or (item.sink is None and bool(kept))
+
+    by_sink: dict[str | None, list[Item]] = defaultdict(list)
+    for item in items:
+        by_sink[item.sink].append(item)
+    found = [
+        _incident(group, witnesses, sink, is_kept) for sink, of_sink in by_sink.items() for group in grouped(of_sink)
+    ]
+    return tuple(sorted(found, key=_severity))
+
+
+def _severity(incident: Incident) -> tuple[object, ...]:
+    states: Sequence[IncidentState] = ("open", "accepted", "repaired")
+    largest = max((count.rows or count.offsets for count in incident.counts), default=0)
+    return states.index(incident.state), HARMS.index(incident.harm), -largest, incident.sink or "", incident.id
+
+
+# -- what is known of each finding ------------------------------------------------------------------------------------
+
+
+def items_of(witnesses: Witnesses, results: Sequence[CheckResult], sinks: Sequence[str]) -> list[Item]:
+    """Findings of this audit and of earlier ones, each once; arguments as of `incidents_of`."""
+    results = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
+    only = sinks[0] if len(sinks) == 1 else None
+    earlier = {sink: proof.open for sink, proof in witnesses.proofs.of_sink.items()}
+    items: dict[tuple[Hashable, ...], Item] = {}
+
+    def add(item: Item) -> None:
+        items.setdefault((item.finding, item.check, item.state), item)
+
+    judged = {(result.sink, result.check) for result in results}
+    for result in results:
+        for finding in result.findings:
+            sink = finding.sink or result.sink or only
+            known_as = [one for name, of_sink in earlier.items() if sink in (None, name) for one in of_sink]
+            of_check = [one for one in known_as if one.check == result.check]
+            if finding.code is Code.REPAIRED:
+                for one in (one for one in of_check if _holds(one, finding)):
+                    original = replace(finding, code=one.finding.code, message=one.finding.message)
+                    add(Item(original, result.check, sink, one.first_seen, "repaired", one.id))
+            elif finding.level in (Level.FAIL, Level.UNPROVED):
+                add(_open_item(finding, result.check, sink, of_check, witnesses.now))
+    for name, of_sink in earlier.items():
+        for one in of_sink:
+            by = one.accepted
+            if by is not None:
+                says = f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}"
+                add(Item(one.finding, one.check, name, one.first_seen, "accepted", one.id, says))
+            elif not judged & {(name, one.check), (None, one.check)}:
+                add(Item(one.finding, one.check, name, one.first_seen, "open", one.id))
+    return list(items.values())
+
+
+def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence[OpenFinding], now: datetime) -> Item:
+    """A finding of this audit, with its age and id where an earlier audit knew it, or a later one will."""
+    finding = finding.as_said
+    known_as = [one for one in earlier if one.accepted is None and one.includes(finding)]
+    first_seen = min((one.first_seen for one in known_as), default=now)
+    id_ = ""
+    if stays_open(check, finding):
+        id_ = next((kept for one in known_as if (kept := one.keeps_id(finding))), finding.subject.id)
+    return Item(finding, check, sink, first_seen, "open", id_)
+
+
+def _holds(one: OpenFinding, repaired: Finding) -> bool:
+    """Whether a range that is repaired is of an open finding."""
+    if one.finding.span is None or repaired.span is None or not one.is_at(repaired):
+        return False
+    return one.finding.span.start <= repaired.span.start and repaired.span.end <= one.finding.span.end
+
+
+# -- which findings have one cause ------------------------------------------------------------------------------------
+
+
+def grouped(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """The findings of each cause."""
+    first: dict[Hashable, int] = {}
+    root = list(range(len(items)))
+
+    def find(at: int) -> int:
+        while root[at] != at:
+            root[at] = at = root[root[at]]
+        return at
+
+    for at, item in enumerate(items):
+        for key in _keys(item):
+            root[find(at)] = find(first.setdefault(key, at))
+    for one, other in _meeting(items):
+        root[find(one)] = find(other)
+    groups: dict[int, list[Item]] = defaultdict(list)
+    for at, item in enumerate(items):
+        groups[find(at)].append(item)
+    for group in groups.values():
+        yield sorted(group, key=lambda item: (item.finding.level.rank, HARMS.index(item.harm)))
+
+
+def _keys(item: Item) -> Iterator[Hashable]:
+    """What findings of one cause share."""
+    found = item.finding
+    if found.changed_by is not None:
+        # Where no trace tells what took rows, one check may count the rows that another names.
+        yield from (("version", version) for version in found.changed_by)
+        if not found.changed_by:
+            yield ("changed",)
+    elif found.batch_id is not None and not _is_general(found):
+        # A gap between two micro-batches names the one behind it, which is not the one that is missing.
+        of_check = item.check if item.check == "offset_continuity" or item.harm == "undecided" else ""
+        yield "batch", of_check, item.harm, item.kind, found.epoch, found.batch_id
+    elif found.span is None:
+        yield "code", item.check, found.code, found.topic, found.subject.about if found.topic is None else ""
+    if _is_general(found):
+        yield "general", found.code, found.topic
+
+
+def _is_general(finding: Finding) -> bool:
+    """Whether a code has one cause wherever it is found: the ledger was edited, or the isolation level is wrong."""
+    return finding.code in (Code.TAMPERED, Code.PHANTOM_ROWS, Code.RECREATED, Code.STALLED, Code.LOSS_AHEAD)
+
+
+def _meeting(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
+    """Findings of one kind whose offsets meet; what was never written also where it only touches."""
+    places: dict[Hashable, list[tuple[Span, int]]] = defaultdict(list)
+    for at, item in enumerate(items):
+        found, span = item.finding, item.finding.span
+        if span is not None and span.size > 0:
+            of_check = item.check if item.harm == "undecided" else ""
+            places[item.kind, of_check, found.topic, found.topic_id, found.partition].append((span, at))
+    for ranges in places.values():
+        ranges.sort()
+        reach, holder = ranges[0][0].end, ranges[0][1]
+        for span, at in ranges[1:]:
+            written = items[at].harm == "removed" or items[holder].harm == "removed"
+            if span.start < reach or (span.start == reach and not written):
+                yield at, holder
+            if span.end > reach:
+                reach, holder = span.end, at
+
+
+# -- an incident ------------------------------------------------------------------------------------------------------
+
+
+def _incident(
+    group: Sequence[Item], witnesses: Witnesses, sink: str | None, is_kept: Callable[[Item], bool]
+) -> Incident:
+    states = {item.state for item in group}
+    state: IncidentState = "open" if "open" in states else "accepted" if "accepted" in states else "repaired"
+    left = [item for item in group if item.state == state]
+    ranges = ranges_of(left)
+    log = (known(witnesses.delta) or {}).get(sink or "")
+    changes = _changes(left, log)
+    ids = tuple(dict.fromkeys(item.id for item in left if item.id))
+    known_ids = {one.id for proof in witnesses.proofs.of_sink.values() for one in proof.open}
+    kept = [item for item in left if not item.id or item.id in known_ids or is_kept(item)]
+    return Incident(
+        id=next(iter(ids), ""),
+        sink=sink,
+        cause=cause_of(left, changes, log),
+        codes=tuple(dict.fromkeys(str(item.finding.code) for item in left)),
+        checks=tuple(sorted({item.check for item in left})),
+        state=state,
+        first_seen=min(item.first_seen for item in left),
+        findings=ids,
+        ranges=ranges,
+        counts=tuple(counts_of(left, ranges, changes)),
+        changes=changes,
+        accepted="; ".join(dict.fromkeys(item.accepted for item in left if item.accepted)),
+        steps=tuple(_steps(left, witnesses.pipeline, sink, kept)) if state == "open" else (),
+        messages=tuple(dict.fromkeys(item.finding.message for item in left))[:_MESSAGES],
+    )
+
+
+def ranges_of(items: Sequence[Item]) -> tuple[HarmedRange, ...]:
+    """The offsets of an incident, each once, as what it certainly is: removed, else gone from Kafka, else missing."""
+    order: Sequence[Harm] = ("removed", "lost", "missing", "twice", "other", "undecided")
+    places: dict[tuple[str, str | None, int], dict[Harm, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    for item in items:
+        found = item.finding
+        if found.topic is not None and found.partition is not None and found.span is not None and found.span.size > 0:
+            places[found.topic, found.topic_id, found.partition][item.harm].append(found.span)
+    ranges = []
+    for (topic, topic_id, partition), of_harm in places.items():
+        taken = Spans()
+        for harm in order:
+            mine = Spans.of(of_harm.get(harm, ())).minus(taken)
+            taken = taken.union(mine)
+            ranges += [
+                HarmedRange(
+                    harm=harm, topic=topic, topic_id=topic_id, partition=partition, start_offset=start, end_offset=end
+                )
+                for start, end in mine
+            ]
+    return tuple(sorted(ranges, key=lambda r: (r.topic, r.topic_id or "", r.partition, r.start_offset)))
+
+
+def counts_of(
+    items: Sequence[Item], ranges: Sequence[HarmedRange], changes: Sequence[SinkChange]
+) -> Iterator[HarmCount]:
+    """How many offsets are of each harm, and how many rows these certainly are."""
+    for harm in HARMS:
+        mine = [item for item in items if item.harm == harm]
+        if mine:
+            offsets = sum(r.end_offset - r.start_offset for r in ranges if r.harm == harm and is_kafka(r.topic))
+            certain = _certain(mine, [r for r in ranges if r.harm == harm])
+            rows = _rows(mine, harm, offsets, certain, changes)
+            yield HarmCount(harm=harm, offsets=offsets, rows=rows, certain=certain)
+
+
+def _certain(items: Sequence[Item], ranges: Sequence[HarmedRange]) -> int:
+    """How many offsets of ranges are known to be those of records."""
+    exact: dict[tuple[str | None, str | None, int | None], list[Span]] = defaultdict(list)
+    for found in (item.finding for item in items):
+        if found.span is not None and found.rows == found.span.size:
+            exact[found.topic, found.topic_id, found.partition].append(found.span)
+    return sum(
+        Spans.of([Span(r.start_offset, r.end_offset)])
+        .intersect(Spans.of(exact.get((r.topic, r.topic_id, r.partition), ())))
+        .size
+        for r in ranges
+    )
+
+
+def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes: Sequence[SinkChange]) -> int | None:
+    """The rows of one harm: as commits say, else as findings count them; None where neither is certain."""
+    versions = {version for item in items for version in item.finding.changed_by or ()}
+    taken = [change.rows for change in changes]
+    if harm == "removed" and versions and len(changes) == len(versions) and None not in taken:
+        return sum(rows for rows in taken if rows is not None)
+    found = [item.finding for item in items]
+    if harm == "twice" and (doubled := _doubled(found)) is not None:
+        return doubled
+    counted = [one.rows for one in found if one.rows is not None and (one.span is None or one.rows != one.span.size)]
+    counting = [item.check for item in items if item.finding.rows is not None and item.finding.span is None]
+    if len(counting) > len(set(counting)):
+        return None  # one check counted rows twice, which may be the same ones
+    if certain == offsets and (certain or harm == "removed") and (len(counted) <= 1 or harm == "removed"):
+        # Rows that one check counts and another names are the same ones: as many as the larger number are certain.
+        return max((certain, *counted)) or None
+    # One count beside findings that count nothing: it is of all of them, where they name one range or none.
+    ranges = {one.span for one in found if one.span is not None}
+    return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
+
+
+def _doubled(findings: Sequence[Finding]) -> int | None:
+    """The rows too many, where every finding counts them; None where one does not, or two ranges only meet.
+
+    A finding of a whole range counts rows that others name by their offsets.
+    """
+    total, left = 0, sorted(findings, key=lambda one: -one.span.size if one.span is not None else 0)
+    while left:
+        outer, *others = left
+        if outer.rows is None or outer.span is None:
+            return None
+        whole, within, left = Spans.of([outer.span]), list[Finding](), list[Finding]()
+        rows = outer.rows
+        for one in others:
+            mine = Spans.of([one.span] if one.span is not None else ())
+            if _place(one) != _place(outer) or not whole.intersect(mine):
+                left.append(one)
+            elif mine.minus(whole):
+                return None
+            elif mine == whole:
+                rows = max(rows, one.rows or 0)
+            else:
+                within.append(one)
+        of_parts = _doubled(within)
+        if of_parts is None:
+            return None
+        total += max(rows, of_parts)
+    return total
+
+
+def _place(finding: Finding) -> tuple[str | None, str | None, int | None]:
+    return finding.topic, finding.topic_id, finding.partition
+
+
+def _changes(items: Sequence[Item], log: DeltaWitness | None) -> tuple[SinkChange, ...]:
+    """The commits that the findings name, as far as the log that was read has them."""
+    versions = sorted({version for item in items for version in item.finding.changed_by or ()})
+    commits = log.commits if log is not None else {}
+    return tuple(_change(commits[version]) for version in versions if version in commits)
+
+
+def _change(commit: DeltaCommit) -> SinkChange:
+    made_by = commit.made_by
+    if commit.stamp is not None:
+        made_by = {"pipeline": commit.stamp.pipeline, "sink": commit.stamp.sink}
+    predicate = commit.operation_parameters.get("predicate")
+    return SinkChange(
+        version=commit.version,
+        at=commit.timestamp,
+        operation=commit.operation,
+        predicate="" if predicate in (None, "[]") else str(predicate),
+        rows=rows_lost(commit),
+        made_by=made_by,
+    )
+
+
+def cause_of(items: Sequence[Item], changes: Sequence[SinkChange], log: DeltaWitness | None) -> str:
+    """What happened, in a sentence that says no more than the findings."""
+    worst = items[0].finding
+    versions = sorted({version for item in items for version in item.finding.changed_by or ()})
+    of_versions = {change.version: change for change in changes}
+    if versions:
+        what = [_done_by(v, of_versions.get(v)) for v in versions]
+        table = log.location if log is not None else "the sink"
+        if len(versions) == 1:
+            return f"{what[0]} of {table}"
+        return f"{some(what)} of {table}: which of these took which rows is not known"
+    by_harm = {item.harm: item.finding for item in reversed(items)}
+    if len(items) == 1 or any(item.finding.changed_by is not None for item in items):
+        return worst.message
+    sentences = [_sentence(finding, items) for finding in by_harm.values()]
+    return "; ".join(dict.fromkeys(sentence for sentence in reversed(sentences)))
+
+
+def _done_by(version: int, change: SinkChange | None) -> str:
+    if change is None:
+        return f"a commit took rows away or changed them: version {version}"
+    rows = "an unknown number of rows" if change.rows is None else plural(change.rows, "row")
+    did = f"took away {rows}" if change.rows != 0 else "changed rows"
+    where = f" where {change.predicate}" if change.predicate else ""
+    return f"{change.operation or 'a commit'}{where} {did}: version {version}"
+
+
+def _sentence(finding: Finding, items: Sequence[Item]) -> str:
+    """The cause of several findings of one harm; of which micro-batch, where all that say so name one."""
+    mine = [item for item in items if item.finding.subject.kind == finding.subject.kind]
+    text = _CAUSES.get(finding.code, finding.message)
+    if finding.code is Code.GAP:
+        unread = any(item.check in OF_UNREAD_RANGES for item in mine)
+        text = "no micro-batch wrote these offsets" if unread else "no row carries these offsets, which were read"
+    batches = {
+        (item.finding.epoch, item.finding.batch_id)
+        for item in mine
+        if item.check != "offset_continuity" and item.finding.batch_id is not None
+    }
+    if len(batches) != 1 or text == finding.message:
+        return text
+    ((epoch, batch_id),) = batches
+    return f"{text} ({named(_Number(epoch or 0, batch_id or 0))})"
+
+
+class _Number(NamedTuple):
+    """The number of a micro-batch."""
+
+    epoch: int
+    batch_id: int
+
+
+# -- what to do next --------------------------------------------------------------------------------------------------
+
+
+def _steps(items: Sequence[Item], pipeline: str, sink: str | None, kept: Sequence[Item]) -> Iterator[NextStep]:
+    """The commands that answer an open incident; none of them changes a sink. `kept` are the items that are stored."""
+    where = f"--pipeline {shlex.quote(pipeline)}"
+    of_sink = f"{where} --sink {shlex.quote(sink)}" if sink is not None else where
+    codes = {item.finding.code for item in items}
+    if Code.TAMPERED in codes:
+        yield NextStep(purpose="see which entries were edited or removed", command=f"recon ledger verify {of_sink}")
+    if codes & {Code.STALLED, Code.RECREATED}:
+        yield NextStep(purpose="see what the next start of the query will do", command=f"recon explain {where}")
+    if Code.RECREATED in codes:
+        yield NextStep(purpose="the startingOffsets that lose and double nothing", command=f"recon offsets {of_sink}")
+    if Code.LOSS_AHEAD in codes:
+        yield NextStep(purpose="settings with which the query keeps up", command=f"recon advise {where}")
+    ids = tuple(dict.fromkeys(item.id for item in kept if item.id))
+    if not any(item.id for item in items):
+        return
+    if not ids:
+        yield NextStep(
+            purpose="this audit stores no findings: audit so that it can be repaired or accepted", command="recon audit"
+        )
+        return
+    if any(item.harm == "undecided" for item in items):
+        yield NextStep(purpose="when the witness can be read, audit again", command="recon audit --full")
+    if any(item.id and item.harm in ("missing", "removed", "twice") for item in items):
+        finding = f" --finding {ids[0]}" if len(ids) == 1 else ""
+        yield NextStep(purpose="see what can be repaired", command=f"recon repair plan {of_sink}{finding}")
+    for id_ in ids[:_IDS]:
+        command = f'recon accept {id_} --reason "…" --by "…"'
+        yield NextStep(purpose="what may stay as it is, or cannot be repaired", command=command)
+    if len(ids) > _IDS:
+        yield NextStep(purpose=f"the ids of the other {len(ids) - _IDS}", command=f"recon findings {of_sink}")
+
+
+__all__ = ["Item", "cause_of", "counts_of", "grouped", "incidents_of", "items_of", "ranges_of"]

@@ -1,0 +1,67 @@
+"""A pipeline's answer in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from recon.audits.summary import PROOF, answer, rows_filtered, rows_quarantined
+from recon.model import CheckResult, Code, Finding, Status
+from recon.testing.evidence import Entry, ledger
+
+
+def ran(check: str, status: Status = "pass", *codes: Code, kind: str = "evidence") -> CheckResult:
+    findings = tuple(Finding(code=code, message=f"{code} happened") for code in codes)
+    return CheckResult(
+        unique_id=check, name=f"{check}_s", check=check, kind=kind, status=status, failures=len(codes),
+        message="m", pipeline="p", sink="s", findings=findings,
+    )  # fmt: skip
+
+
+def test_complete_needs_every_proof() -> None:
+    proofs = [ran(checks[0]) for checks in PROOF]
+    assert answer(proofs, ["s"])[0] == "complete"
+    for left_out in range(len(proofs)):
+        said, because = answer(proofs[:left_out] + proofs[left_out + 1 :], ["s"])
+        assert said == "could not be proved"
+        assert PROOF[left_out][0] in because
+
+
+def test_the_worst_refutation_is_told_and_the_others_are_counted() -> None:
+    results = [
+        ran("delta_history", "fail", Code.MUTATED, Code.GAP),
+        ran("source_rows", "fail", Code.LOSS_RETENTION, Code.GAP, Code.REPLAYED),
+    ]
+    assert answer(results, ["s"]) == (
+        "not complete",
+        "LOSS_RETENTION: LOSS_RETENTION happened; also 2 GAP, 1 MUTATED",
+    )
+
+
+def test_a_single_refutation_stands_alone() -> None:
+    assert answer([ran("source_rows", "fail", Code.LOSS)], ["s"]) == ("not complete", "LOSS: LOSS happened")
+
+
+def test_a_failed_data_test_is_not_incompleteness() -> None:
+    proofs = [ran(checks[0]) for checks in PROOF]
+    assert answer([*proofs, ran("unique", "fail", kind="data")], ["s"])[0] == "complete"
+
+
+@pytest.mark.parametrize("status", ["error", "skipped"])
+def test_a_witness_that_did_not_answer(status: Status) -> None:
+    proofs = [ran(checks[0]) for checks in PROOF]
+    said, because = answer([*proofs, ran("kafka_end_offsets", status)], ["s"])
+    assert said == "could not be proved"
+    assert because == "kafka_end_offsets_s: m"
+
+
+def test_rows_that_were_not_meant_for_the_sink_are_counted_once() -> None:
+    first = Entry(0, (0, 10), rows_filtered=3, rows_quarantined=1)
+    again = Entry(0, (0, 10), rows_filtered=3, rows_quarantined=1, status="already_committed")
+    second = Entry(1, (10, 20), rows_filtered=4, rows_quarantined=0)
+    heads = ledger(first, again, second).heads
+    assert (rows_filtered(heads), rows_quarantined(heads)) == (7, 1)
+
+
+def test_a_micro_batch_that_did_not_count_leaves_the_number_unknown() -> None:
+    heads = ledger(Entry(0, (0, 10), rows_filtered=3), Entry(1, (10, 20), rows_filtered=None)).heads
+    assert rows_filtered(heads) is None
