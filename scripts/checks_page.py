@@ -10,8 +10,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from recon.checks.base import Check, EvidenceCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
+from recon.checks.base import Check, EvidenceCheck
 from recon.checks.data.grouped import GroupableCheck
+from recon.checks.data_check import JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.registry import REGISTRY, check_class
 
 PAGE = Path(__file__).parents[1] / "docs" / "checks.md"

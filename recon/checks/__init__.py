@@ -1,18 +1,19 @@
 """Judge: what a check is, all checks by name, and three rooms of checks.
 
-Read `base` first (the classes to derive from; the class says what a check costs), then `registry` (the checks by name),
-`binding` (recon.yml's tests bound to pipelines and sinks), `select`, `threshold` (severity, warn_if, error_if). `data`
-holds the checks that users write in YAML, `evidence` the pure ones that judge witnesses, `engine` measures and is the
-only one that runs Spark jobs.
+Read `base` and `data_check` first (the classes to derive from; the class says what a check costs), then `registry`
+(the checks by name), `binding` (recon.yml's tests bound to pipelines and sinks), `select`, `threshold` (severity,
+warn_if, error_if). `data` holds the checks that users write in YAML, `evidence` the pure ones that judge witnesses,
+`engine` measures and is the only one that runs Spark jobs.
 
-A check of your own derives from one of the classes of `base` and is made known by `register` or by an entry point of
+A check of your own derives from one of these classes and is made known by `register` or by an entry point of
 the group `recon.checks`. Imports neither `ledger` nor `sinks`, nor any room that imports them.
 """
 
-from recon.checks import base
-from recon.checks.base import *  # noqa: F403  # the names are listed once, in base
+from recon.checks import data_check
+from recon.checks.base import EvidenceCheck
+from recon.checks.data_check import *  # noqa: F403  # the names are listed once, in data_check
 from recon.checks.registry import register
 from recon.model import Verdict
 
-__all__ = ["Verdict", "register"]
-__all__ += base.__all__
+__all__ = ["EvidenceCheck", "Verdict", "register"]
+__all__ += data_check.__all__

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from recon.checks import threshold
-from recon.checks.base import Check, QueryCheck
+from recon.checks.base import Check
 from recon.checks.data.sql import SqlTest
+from recon.checks.data_check import QueryCheck
 from recon.errors import ConfigError, ReconError
 from recon.project import CheckSpec
 from recon.project.sql_tests import Generic, SqlTests

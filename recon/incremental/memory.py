@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.checks.base import KeyCheck, Measure, RowCheck
 from recon.checks.bound import Bound
+from recon.checks.data_check import KeyCheck, Measure, RowCheck
 from recon.checks.engine.context import Memory
 from recon.checks.engine.groupings import count_keys
 from recon.errors import LedgerError

@@ -9,8 +9,17 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.bound import Bound
+from recon.checks.data_check import (
+    DataCheck,
+    JointCheck,
+    KeyCheck,
+    Measure,
+    QueryCheck,
+    RowCheck,
+    SchemaCheck,
+    WholeCheck,
+)
 from recon.checks.engine.scan import fitted
 from recon.incremental.memory import Plan
 from recon.incremental.merge import Merge

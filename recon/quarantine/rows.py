@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from recon.checks.base import DataCheck, RowCheck
 from recon.checks.bound import Bound
+from recon.checks.data_check import DataCheck, RowCheck
 from recon.checks.engine.executor import reason_of
 from recon.checks.threshold import settle
 from recon.errors import ConfigError

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from recon.checks.base import Check, DataCheck, EvidenceCheck
+from recon.checks.base import Check, EvidenceCheck
 from recon.checks.bound import Bound
+from recon.checks.data_check import DataCheck
 from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
 from recon.errors import ConfigError

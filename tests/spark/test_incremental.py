@@ -17,9 +17,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import functions as F
 
 from recon import incremental
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least, total
 from recon.checks.bound import Bound
 from recon.checks.data.sketch import histogram, merged, quantile
+from recon.checks.data_check import Measure, RowCheck, count_if, greatest, least, total
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
 from recon.evidence.delta_log import added_files

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from recon.audits.run import run_audit
 from recon.checks import registry
-from recon.checks.base import Measure, RowCheck, count_if
 from recon.checks.binding import bind_post_batch
+from recon.checks.data_check import Measure, RowCheck, count_if
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
 from recon.ledger.failures import FAILURES, stored_failures

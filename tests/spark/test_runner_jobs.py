@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from recon.checks.base import RowCheck
+from recon.checks.data_check import RowCheck
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, run
 
@@ -239,7 +239,7 @@ class Careless(RowCheck):
     def measures(self):
         from pyspark.sql import functions as F
 
-        from recon.checks.base import Measure
+        from recon.checks.data_check import Measure
 
         return {"top": F.max("id") if self.bare else Measure(F.col("id"), F.max)}
 

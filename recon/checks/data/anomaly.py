@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from typing_extensions import override
 
-from recon.checks.base import DataCheck, Measure, RowCheck, count_if, set_by_fit
+from recon.checks.base import set_by_fit
 from recon.checks.data.bounds import is_instant, is_numeric
 from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure
 from recon.checks.data.freshness import moment, now
+from recon.checks.data_check import DataCheck, Measure, RowCheck, count_if
 from recon.checks.period import Period
 from recon.errors import ConfigError
 from recon.model import Verdict

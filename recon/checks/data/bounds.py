@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from typing_extensions import override
 
-from recon.checks.base import DataCheck, set_by_fit
+from recon.checks.base import set_by_fit
+from recon.checks.data_check import DataCheck
 from recon.errors import ConfigError
 from recon.spark.columns import expression
 from recon.spark.lazy import F

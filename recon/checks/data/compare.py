@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import Tables, WholeCheck
+from recon.checks.data_check import Tables, WholeCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.columns import filtered

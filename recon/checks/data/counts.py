@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least
 from recon.checks.data.bounds import Bounded, OfColumn, comparable, require_order
 from recon.checks.data.figures import as_evidence
 from recon.checks.data.grouped import GroupableCheck
+from recon.checks.data_check import Measure, RowCheck, count_if, greatest, least
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F

@@ -9,8 +9,8 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recon.checks.base import Measure, count_if, greatest, least, total
 from recon.checks.data.bounds import comparable, instant_text, is_instant
+from recon.checks.data_check import Measure, count_if, greatest, least, total
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:

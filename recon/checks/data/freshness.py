@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
-from recon.checks.base import DataCheck, Measure, RowCheck, count_if, set_by_fit
+from recon.checks.base import set_by_fit
 from recon.checks.data.bounds import DAY, comparable, instant_text, is_instant
 from recon.checks.data.grouped import GroupableCheck
+from recon.checks.data_check import DataCheck, Measure, RowCheck, count_if
 from recon.checks.period import Period
 from recon.errors import ConfigError
 from recon.model import Verdict

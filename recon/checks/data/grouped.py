@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import DataCheck, QueryCheck, RowCheck, Tables
+from recon.checks.data_check import DataCheck, QueryCheck, RowCheck, Tables
 from recon.model import Verdict
 from recon.spark.lazy import F
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import JointCheck
+from recon.checks.data_check import JointCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.requirements import how_to_install

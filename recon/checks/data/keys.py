@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import KeyCheck
 from recon.checks.data.bounds import OfColumn
+from recon.checks.data_check import KeyCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
 

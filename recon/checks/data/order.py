@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from recon.checks.base import QueryCheck, Tables
 from recon.checks.data.bounds import OfColumn, is_instant
+from recon.checks.data_check import QueryCheck, Tables
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
 from recon.model import Verdict

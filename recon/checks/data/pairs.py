@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from recon.checks.base import QueryCheck
 from recon.checks.data.bounds import OfColumn
+from recon.checks.data_check import QueryCheck
 from recon.comparison.align import common_type, has_equality
 from recon.errors import ConfigError
 from recon.spark.columns import type_of

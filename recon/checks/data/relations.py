@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, Tables, count_if
 from recon.checks.data.pairs import AgainstColumn, Pair, pair
+from recon.checks.data_check import Measure, Tables, count_if
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
 from recon.spark.columns import expression, filtered

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import QueryCheck, Tables
 from recon.checks.data.pairs import AgainstColumn, Pair, pair
+from recon.checks.data_check import QueryCheck, Tables
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.columns import expression, quoted

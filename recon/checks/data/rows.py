@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
-from recon.checks.base import EachRow, yaml_text
+from recon.checks.base import yaml_text
 from recon.checks.data.bounds import BoundedColumn, OfColumn, as_column
+from recon.checks.data_check import EachRow
 from recon.errors import ConfigError
 from recon.spark.columns import expression
 from recon.spark.errors import spark_error

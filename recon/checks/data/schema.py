@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from recon.checks.base import SchemaCheck
+from recon.checks.data_check import SchemaCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS

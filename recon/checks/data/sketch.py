@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from recon.checks.base import Measure
+from recon.checks.data_check import Measure
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, QueryCheck, Tables, count_if
+from recon.checks.data_check import Measure, QueryCheck, Tables, count_if
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.project.sql_tests import MODEL, Rendered

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, RowCheck
 from recon.checks.data import sketch
 from recon.checks.data.bounds import BoundedColumn, is_numeric, plain, require_order
 from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure, as_evidence
+from recon.checks.data_check import Measure, RowCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.columns import expression

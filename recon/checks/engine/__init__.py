@@ -5,6 +5,6 @@ and samples those that fail. Each executor returns verdicts for all checks measu
 `groupings` with `hashed`, `queries`, `external`; `executor` is their base class. `context` is what a scan gets besides
 its table.
 
-A new kind of check is a class in `recon.checks.base` and an executor here, listed in `scan`. The engine knows no check
-by name, and tests count its jobs (tests/spark/test_runner_jobs.py).
+A new kind of check is a class in `recon.checks.data_check` and an executor here, listed in `scan`. The engine knows no
+check by name, and tests count its jobs (tests/spark/test_runner_jobs.py).
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
-from recon.checks.base import DataCheck, Measure, QueryCheck, RowCheck
+from recon.checks.data_check import DataCheck, Measure, QueryCheck, RowCheck
 from recon.checks.engine.executor import (
     Executor,
     ScannedTable,

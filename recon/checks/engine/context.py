@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from recon.checks.base import KeyCheck, RowCheck, Tables
 from recon.checks.bound import Bound
+from recon.checks.data_check import KeyCheck, RowCheck, Tables
 from recon.checks.samples import Samples
 from recon.errors import ConfigError
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from recon.checks.base import DataCheck, KeyCheck, QueryCheck, RowCheck
 from recon.checks.bound import Bound
+from recon.checks.data_check import DataCheck, KeyCheck, QueryCheck, RowCheck
 from recon.checks.engine.context import ScanContext
 from recon.errors import ConfigError, ReconError
 from recon.model import Verdict

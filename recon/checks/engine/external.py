@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from recon.checks.base import JointCheck, SchemaCheck, WholeCheck
+from recon.checks.data_check import JointCheck, SchemaCheck, WholeCheck
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.executor import (
     Executor,

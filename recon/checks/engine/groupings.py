@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.checks.base import KeyCheck
+from recon.checks.data_check import KeyCheck
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.executor import (
     Executor,

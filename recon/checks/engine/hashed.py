@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from recon.checks.base import KeyCheck
+from recon.checks.data_check import KeyCheck
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.checks.base import QueryCheck
+from recon.checks.data_check import QueryCheck
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, verdict_of
 from recon.errors import ConfigError

@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from recon.checks.base import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.bound import Bound
+from recon.checks.data_check import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, measuring_error, reason_of

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.checks.base import Measure, greatest, least, total
+from recon.checks.data_check import Measure, greatest, least, total
 from recon.errors import LedgerError
 from recon.incremental.changes import (
     CoveredVersion,
