@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from recon.audits.summary import evaluated
-from recon.checks.evidence.coverage import coverage
-from recon.checks.evidence.reading import entries_with_unrecorded_commits
-from recon.checks.evidence.recon_commits import rows_in_files
-from recon.checks.evidence.row_accounting import as_in_files
-from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.counts import sum_of
+from recon.judge.coverage import coverage
+from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.history.recon_commits import rows_in_files
+from recon.judge.row_accounting import as_in_files
+from recon.judge.second_calls import filtered_for_sure
 from recon.lazy import np
 from recon.model import CheckResult, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
 from recon.model.incident import Harm

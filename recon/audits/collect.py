@@ -20,14 +20,14 @@ from recon.audits.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
-from recon.checks.evidence.database_counts import may_be_doubled
-from recon.checks.evidence.foreign_rows import search
-from recon.checks.evidence.kafka_states import leaders_seen
-from recon.checks.evidence.quarantine_log import QuarantineLog, is_relied_on, quarantines
-from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
 from recon.evidence.observed_rows import placed
+from recon.judge.history.database_counts import may_be_doubled
+from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.history.foreign_rows import search
+from recon.judge.history.quarantine_log import QuarantineLog, is_relied_on, quarantines
+from recon.judge.kafka.kafka_states import leaders_seen
 from recon.lazy import np
 from recon.ledger import Ledger
 from recon.ledger.erasures import ErasuresEdited, what_is_gone

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from recon.audits.proof import advances, refutes
-from recon.checks.evidence.table_history import rows_lost
+from recon.judge.history.table_history import rows_lost
 from recon.model import (
     RUNNING,
     CheckResult,

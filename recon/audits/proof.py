@@ -13,11 +13,11 @@ from itertools import chain
 
 from recon.audits import summary
 from recon.audits.scope import Place, stretches
-from recon.checks.evidence import database_counts as counts
-from recon.checks.evidence.foreign_rows import to_remember
-from recon.checks.evidence.quarantine_log import quarantine_judged
-from recon.checks.evidence.row_balance import rows_to_remember
-from recon.checks.evidence.topic_ids import with_topic_ids
+from recon.judge.history import database_counts as counts
+from recon.judge.history.foreign_rows import to_remember
+from recon.judge.history.quarantine_log import quarantine_judged
+from recon.judge.history.row_balance import rows_to_remember
+from recon.judge.kafka.topic_ids import with_topic_ids
 from recon.model import (
     RUNNING,
     CheckResult,

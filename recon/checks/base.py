@@ -1,7 +1,8 @@
 """What a check is: it says what to measure or to compare and how to judge, and does neither itself.
 
-Evidence checks judge witnesses (`EvidenceCheck.judge`), by values alone: nothing here or in `recon.checks.evidence`
-reads a file, asks a server or starts Spark. Data checks look at the rows of a table: `recon.checks.data_check`.
+Evidence checks judge witnesses (`EvidenceCheck.judge`), by values alone: nothing here, in `recon.checks.evidence` or in
+`recon.judge` reads a file, asks a server or starts Spark. Data checks look at the rows of a table:
+`recon.checks.data_check`.
 """
 
 from __future__ import annotations

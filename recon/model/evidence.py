@@ -1,4 +1,4 @@
-"""Evidence as plain values, one class per witness. `recon.evidence` reads them; `recon.checks.evidence` judges them."""
+"""Evidence as plain values, one class per witness. `recon.evidence` reads them; `recon.judge` judges them."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from recon.checks.evidence.table_history import is_undone
 from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
 from recon.evidence import checkpoint, delta_log, source_files, source_table
 from recon.hook.epochs import RECENT, Batch, Epochs
 from recon.hook.repair import require_same_table
+from recon.judge.history.table_history import is_undone
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.rebuild import entry_of, missing
 from recon.model import (

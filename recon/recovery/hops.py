@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recon.checks.evidence.coverage import coverage
-from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.errors import EvidenceError, ReconError
 from recon.evidence import delta_log, delta_rows
+from recon.judge.coverage import coverage
+from recon.judge.second_calls import filtered_for_sure
 from recon.ledger import Ledger, quarantined
 from recon.model import EntryHead, LedgerSlice
 from recon.model.delta_offsets import BEGINNING, is_delta, offset_of, position_of, topic_of

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from recon.checks.evidence.coverage import coverage
-from recon.checks.evidence.second_calls import filtered_for_sure
 from recon.errors import EvidenceError, LedgerError, ReconError
 from recon.evidence import commit_rows, delta_log, delta_rows, observed
+from recon.judge.coverage import coverage
+from recon.judge.second_calls import filtered_for_sure
 from recon.lazy import np
 from recon.ledger import Ledger, quarantined
 from recon.limits import STATEMENT_S, within

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from recon.checks.evidence.table_history import is_undone
 from recon.errors import ConfigError, EvidenceError
 from recon.hook.epochs import RECENT
+from recon.judge.history.table_history import is_undone
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from recon.checks.evidence.trend import Line, quantile, theil_sen
+from recon.judge.trend import Line, quantile, theil_sen
 from recon.model.progress import BatchProgress
 from recon.streams.facts import FEWEST
 

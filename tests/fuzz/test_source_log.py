@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from recon.checks.evidence.source_files import SourceFilesRead
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.errors import ReconError
 from recon.model import SourceFiles
 from recon.testing.evidence import Entry, ledger, witnesses

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from typing_extensions import override
 
-from recon.checks.evidence.foreign_rows import MOST_RANGES
+from recon.judge.history.foreign_rows import MOST_RANGES
 from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutSpark, WorldSources, audit

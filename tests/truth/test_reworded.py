@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.findings import Findings
+from recon.judge.findings import Findings
 from recon.model import Code
 from tests.truth.histories import history
 from tests.truth.world import SINK, World

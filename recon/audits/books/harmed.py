@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from recon.audits.incidents import Item, grouped, ranges_of
-from recon.checks.evidence.coverage import Coverage, Stretch, TopicIncarnation
+from recon.judge.coverage import Coverage, Stretch, TopicIncarnation
 from recon.lazy import np
 from recon.model import Code, HarmedRange, LedgerSlice
 from recon.model.delta_offsets import is_delta

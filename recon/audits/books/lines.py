@@ -14,8 +14,8 @@ from recon.audits.books.chain import Chain
 from recon.audits.books.harmed import LOST, TWICE, Harmed, cut
 from recon.audits.books.tables import UNEXPLAINED, WrittenTable
 from recon.audits.incidents import Item
-from recon.checks.evidence.coverage import Coverage, Hole, coverage
 from recon.counts import sum_of
+from recon.judge.coverage import Coverage, Hole, coverage
 from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.books import BookLine

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.executor import judged
-from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.threshold import settle
+from recon.judge.open_findings import with_open_findings
 from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses, known, why_unknown
 from recon.model.offsets import Spans
 from recon.text import plural

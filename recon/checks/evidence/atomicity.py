@@ -10,8 +10,8 @@ from typing import ClassVar, NamedTuple
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, by_key, coverage, ranges_of
-from recon.checks.evidence.findings import Findings, named
+from recon.judge.coverage import Key, by_key, coverage, ranges_of
+from recon.judge.findings import Findings, named
 from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Verdict, Witnesses, known
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some

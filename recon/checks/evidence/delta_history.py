@@ -11,22 +11,22 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import widths
-from recon.checks.evidence.delta_changes import judge_changes
-from recon.checks.evidence.findings import Findings, every_number, exactly, ledger_of, named, no_entries, quiet
-from recon.checks.evidence.lost_files import judge_files
-from recon.checks.evidence.open_findings import recheck
-from recon.checks.evidence.reading import entries_with_unrecorded_commits
-from recon.checks.evidence.recon_commits import (
+from recon.judge.coverage import widths
+from recon.judge.findings import Findings, every_number, exactly, ledger_of, named, no_entries, quiet
+from recon.judge.history.delta_changes import judge_changes
+from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.history.lost_files import judge_files
+from recon.judge.history.recon_commits import (
     own_commits,
     report_orphan,
     report_unrecorded,
     same_offsets,
     unrecorded,
 )
-from recon.checks.evidence.row_balance import TableRows, commits_never_read, compared, described, rows_to_remember
-from recon.checks.evidence.table_history import Alive, alive, in_this_table, judged_since, unseen
-from recon.checks.evidence.table_identity import judge_identity
+from recon.judge.history.row_balance import TableRows, commits_never_read, compared, described, rows_to_remember
+from recon.judge.history.table_history import Alive, alive, in_this_table, judged_since, unseen
+from recon.judge.history.table_identity import judge_identity
+from recon.judge.open_findings import recheck
 from recon.lazy import np
 from recon.model import (
     Code,

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, Missed, TopicIncarnation, coverage, missed
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
-from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.checks.period import Period
+from recon.judge.coverage import Key, Missed, TopicIncarnation, coverage, missed
+from recon.judge.findings import Findings, ledger_of, named, no_entries, offsets
+from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.model import (
     Code,
     KafkaPartition,

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.evidence.coverage import Key
-from recon.checks.evidence.findings import Findings
-from recon.checks.evidence.progress import ProgressCheck, seconds
-from recon.checks.evidence.trend import Trend, trend
 from recon.checks.period import Period
+from recon.checks.progress_check import ProgressCheck, seconds
+from recon.judge.coverage import Key
+from recon.judge.findings import Findings
+from recon.judge.trend import Trend, trend
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
 from recon.model.positions import SourceKind
 from recon.model.progress import BatchProgress, ProgressWitness, TopicPartition

@@ -8,7 +8,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.findings import Findings, ledger_of, no_entries, quiet
+from recon.judge.findings import Findings, ledger_of, no_entries, quiet
 from recon.model import ChainEnd, Code, LedgerSlice, Unavailable, Verdict, Witnesses, known
 from recon.model.integrity import verify
 

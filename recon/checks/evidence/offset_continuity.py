@@ -10,7 +10,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import (
+from recon.judge.coverage import (
     Coverage,
     Hole,
     Key,
@@ -23,12 +23,12 @@ from recon.checks.evidence.coverage import (
     to_ask,
     widths,
 )
-from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
-from recon.checks.evidence.open_findings import unread_before
-from recon.checks.evidence.reading import entries_with_unrecorded_commits
-from recon.checks.evidence.second_calls import second_calls
-from recon.checks.evidence.table_history import unseen
-from recon.checks.evidence.topic_identity import judge_logs
+from recon.judge.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
+from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.history.table_history import unseen
+from recon.judge.kafka.topic_identity import judge_logs
+from recon.judge.open_findings import unread_before
+from recon.judge.second_calls import second_calls
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka

@@ -9,8 +9,9 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import widths
-from recon.checks.evidence.database_counts import (
+from recon.judge.coverage import widths
+from recon.judge.findings import Findings, ledger_of, named, no_entries, quiet
+from recon.judge.history.database_counts import (
     digest,
     not_counted,
     nothing_repeated,
@@ -18,9 +19,8 @@ from recon.checks.evidence.database_counts import (
     rows_replaced,
     why_unknown_rows,
 )
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
-from recon.checks.evidence.lost_writes import judge_changes
-from recon.checks.evidence.recon_commits import (
+from recon.judge.history.lost_writes import judge_changes
+from recon.judge.history.recon_commits import (
     doubled,
     report_orphan,
     report_unrecorded,

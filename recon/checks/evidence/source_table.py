@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, coverage, read_last
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries
-from recon.checks.evidence.reading import entries_with_unrecorded_commits
 from recon.checks.period import Period
+from recon.judge.coverage import Key, coverage, read_last
+from recon.judge.findings import Findings, ledger_of, named, no_entries
+from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Verdict, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, Position, described, is_delta, offset_of, place, position_of
 from recon.model.offsets import Spans

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.evidence.progress import ProgressCheck, newest_query, seconds
-from recon.checks.evidence.trend import trend
 from recon.checks.period import Period
+from recon.checks.progress_check import ProgressCheck, newest_query, seconds
+from recon.judge.trend import trend
 from recon.model import Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness
 from recon.text import duration, plural

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.evidence.progress import ProgressCheck
+from recon.checks.progress_check import ProgressCheck
 from recon.model import Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness
 from recon.text import plural

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from recon.checks.evidence.coverage import Key, cleaned, coverage
-from recon.checks.evidence.row_accounting import ReadStretches
+from recon.judge.coverage import Key, cleaned, coverage
+from recon.judge.row_accounting import ReadStretches
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from statistics import median
 
-from recon.checks.evidence.trend import quantile
+from recon.judge.trend import quantile
 from recon.streams.facts import Advice, Facts, unknown
 from recon.streams.units import size
 

@@ -9,7 +9,7 @@ import pytest
 
 from recon.audits.accounting import offset_account
 from recon.audits.incidents import incidents_of
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.model import REPAIRS, CheckResult, DeclaredRows, LedgerSlice, OffsetAccount, Witnesses
 from recon.testing.evidence import PIPELINE, SINK, Entry, gone, ledger
 from tests.support.witnesses import commit, delta, group, probe, rows, witnesses

@@ -10,11 +10,11 @@ import pytest
 
 from recon.audits.incidents import incidents_of
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
+from recon.checks.evidence.checkpoint_commits import CheckpointCommits
 from recon.checks.evidence.delta_history import DeltaHistory
 from recon.checks.evidence.offset_continuity import OffsetContinuity
-from recon.checks.evidence.open_findings import with_open_findings
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.open_findings import with_open_findings
 from recon.model import CheckResult, Code, Finding, Incident, KafkaPartition, Witnesses
 from recon.model.proof import Acceptance, OpenFinding, Proofs
 from recon.testing.evidence import NOW, PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, checkpoint, kafka, ledger, span

@@ -16,8 +16,8 @@ from recon.audits.options import Options
 from recon.audits.session import AuditSession
 from recon.audits.sources import Sources
 from recon.checks.binding import bind
-from recon.checks.evidence.quarantine_log import quarantine_judged
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.history.quarantine_log import quarantine_judged
 from recon.ledger import open_ledger
 from recon.model import Code, DeltaWitness, LedgerSlice, QuarantinedRows, ReconStamp, Unavailable, Witnesses
 from recon.model.proof import QuarantineJudged

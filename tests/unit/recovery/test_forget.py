@@ -177,8 +177,8 @@ def test_erasures_that_cannot_be_read_are_not_known(
 def test_a_row_that_was_removed_without_an_erasure_is_no_erasure(kept: Project, project: Path) -> None:  # noqa: F811
     """What is removed by hand leaves no entry: the quarantine's log shows a DELETE, which audits look into."""
     DeltaTable(str(quarantine(project))).delete("customer_id = 7")
-    from recon.checks.evidence.table_history import changes_rows, rows_lost
     from recon.evidence import delta_log
+    from recon.judge.history.table_history import changes_rows, rows_lost
     from recon.storage import Storage
 
     def removed() -> list[int | None]:

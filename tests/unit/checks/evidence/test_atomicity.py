@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from recon.checks.evidence.atomicity import Atomicity
-from recon.checks.evidence.open_findings import with_open_findings
+from recon.judge.open_findings import with_open_findings
 from recon.model import REPAIRS, Code, LedgerSlice, Level, Verdict
 from recon.model.proof import Acceptance, OpenFinding, Proofs, SinkProof
 from recon.testing.evidence import NOW, Entry, checkpoint, ledger, planned, span

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from recon.audits.proof import advance
-from recon.checks.evidence import database_counts
-from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.evidence.sink_commits import SinkCommits
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.history import database_counts
+from recon.judge.open_findings import with_open_findings
 from recon.model import (
     REMOVALS,
     CheckResult,

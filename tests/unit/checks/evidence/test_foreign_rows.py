@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recon.checks.evidence.foreign_rows import bounded
-from recon.checks.evidence.source_rows.reasons import without_rows
+from recon.judge.history.foreign_rows import bounded
+from recon.judge.rows.reasons import without_rows
 from recon.model import Code, Finding, Unavailable, Verdict
 from recon.model.offsets import Spans
 from recon.model.proof import OffsetsOfOthers, SinkProof

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
-from recon.checks.evidence.open_findings import with_open_findings
+from recon.checks.evidence.checkpoint_commits import CheckpointCommits
 from recon.checks.period import Period
+from recon.judge.open_findings import with_open_findings
 from recon.model import (
     CheckpointBatch,
     CheckpointFlaw,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.model import DeclaredRows, LedgerSlice, RowsWitness, Verdict
 from recon.model.fingerprint import of_offsets
 from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger

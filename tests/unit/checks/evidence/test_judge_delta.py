@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
-from recon.checks.evidence.recon_commits import own_commits
-from recon.checks.evidence.table_history import alive, others
+from recon.judge.history.recon_commits import own_commits
+from recon.judge.history.table_history import alive, others
 from recon.model import (
     Code,
     DataFile,

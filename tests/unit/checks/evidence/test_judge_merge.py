@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.errors import ConfigError
 from recon.ledger.rebuild import entry_of
 from recon.model import (

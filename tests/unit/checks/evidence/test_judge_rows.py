@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, SinkLog, Unavailable, Verdict, Witnesses
 from recon.model.ledger import REPAIRS
 from recon.model.offsets import Spans

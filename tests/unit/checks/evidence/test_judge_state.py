@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from recon.checks.evidence.row_accounting import account
-from recon.checks.evidence.source_rows.check import SourceRows
-from recon.checks.evidence.stateful_operators import Operators, operators_of
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.row_accounting import account
+from recon.judge.stateful_operators import Operators, operators_of
 from recon.model import BatchProgress, Code, ProgressWitness, Verdict
 from recon.testing.evidence import NOW, START, Entry, checkpoint, gone, ledger
 from tests.support.witnesses import codes, group, probe, rows, witnesses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recon.checks.evidence.kafka_states import read_under
 from recon.checks.evidence.offset_continuity import OffsetContinuity
+from recon.judge.kafka.kafka_states import read_under
 from recon.model import Code, KafkaWitness, LedgerSlice, Unavailable, Verdict
 from recon.model.proof import Proofs, SinkProof
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state

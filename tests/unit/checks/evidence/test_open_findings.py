@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
-from recon.checks.evidence.open_findings import with_open_findings
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.open_findings import with_open_findings
 from recon.model import Code, Finding, KafkaWitness, Verdict, Witnesses
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.ledger import REPAIRS

@@ -17,9 +17,9 @@ from recon.checks.engine.runner import run_evidence
 from recon.checks.evidence.lag_trend import LagTrend
 from recon.checks.evidence.state_growth import StateGrowth
 from recon.checks.evidence.throughput import Throughput, kept_up
-from recon.checks.evidence.trend import theil_sen, trend
 from recon.checks.period import Period
 from recon.checks.registry import build
+from recon.judge.trend import theil_sen, trend
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run
 from recon.model import Code, KafkaWitness, PreviousAudit, Unavailable, Verdict, Witnesses

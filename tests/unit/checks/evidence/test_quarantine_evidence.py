@@ -11,12 +11,12 @@ import pytest
 
 from recon.audits.summary import sink_facts
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
+from recon.checks.evidence.checkpoint_commits import CheckpointCommits
 from recon.checks.evidence.delta_history import DeltaHistory
-from recon.checks.evidence.foreign_rows import search
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.checks.evidence.offset_continuity import OffsetContinuity
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.history.foreign_rows import search
 from recon.model import Code, DeclaredRows, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from recon.project import DeltaSink
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, gone, ledger, span

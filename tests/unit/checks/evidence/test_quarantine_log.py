@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.quarantine_log import QuarantineLog, missing, quarantine_judged
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
+from recon.judge.history.quarantine_log import QuarantineLog, missing, quarantine_judged
 from recon.model import (
     Code,
     DataFile,

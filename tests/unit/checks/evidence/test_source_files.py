@@ -9,7 +9,7 @@ import pytest
 
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_files import SourceFilesRead
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.checks.period import Period
 from recon.model import ChangedFile, Code, FileListing, SourceFile, SourceFiles, Unavailable, Verdict
 from recon.model.offsets import OffsetSpan, Spans

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.model import Code, DeclaredRows, SourceCommit, SourceTable, Unavailable, Verdict
 from recon.model.delta_offsets import offset_of
 from recon.testing.evidence import NOW, START, Entry, ledger, span, witnesses

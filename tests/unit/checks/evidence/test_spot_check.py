@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.source_rows import SourceRows
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.model import Code, CommitRows, CountedRows, DeclaredRows, SinkLog, Unavailable, Verdict, Witnesses

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.checks.evidence.checkpoint_commits.writes import FirstReadings
-from recon.checks.evidence.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
-from recon.checks.evidence.row_accounting import Account, Piece, account
-from recon.checks.evidence.source_rows.missing import within
+from recon.judge.checkpoint.writes import FirstReadings
+from recon.judge.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
+from recon.judge.row_accounting import Account, Piece, account
+from recon.judge.rows.missing import within
 from recon.model import LedgerSlice
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 from recon.testing.evidence import TOPIC, Entry, ledger, span

@@ -1,0 +1,1 @@
+"""What Spark planned, as its checkpoint has it, against what the ledger and the sink have."""

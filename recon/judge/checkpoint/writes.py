@@ -1,0 +1,299 @@
+"""Which ledger entry, or commit of the sink, belongs to which plan of the checkpoint."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from recon.judge.checkpoint.plans import fits, planned_ranges, rest_of, stamped_ranges
+from recon.judge.checkpoint.transactions import Transactions
+from recon.judge.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
+from recon.judge.history.recon_commits import own_commits
+from recon.judge.history.table_history import unseen
+from recon.judge.row_accounting import ReadStretches
+from recon.judge.second_calls import second_calls
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    DeltaCommit,
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    ReconStamp,
+)
+from recon.model.offsets import Spans
+
+
+class FirstReadings(NamedTuple):
+    """Which entry read each offset of a topic partition first.
+
+    A place is an entry's in reading order. `lowest` has the lowest offset that was read up to each place, ascending.
+    """
+
+    stretches: ReadStretches
+    lowest: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, covered: Coverage, key: Key) -> FirstReadings:
+        """The readings of a topic partition, whatever its topic ids."""
+        stretches = ReadStretches(
+            covered, [(key, s) for incarnation in covered.incarnations.get(key, ()) for s in incarnation.stretches]
+        )
+        every = Spans.of((s.start, s.end) for _, s in stretches.stretches if s.end > s.start)
+        starts = sorted((covered.place(piece.entry), piece.start) for piece in stretches.pieces(every))
+        return cls(stretches, list(accumulate(starts, lambda a, b: (b[0], min(a[1], b[1])))))
+
+    def held_before(self, place: int, wanted: Spans, complete: bool) -> bool:
+        """Whether all of `wanted` was read before a place, or lies below what an incomplete ledger begins with."""
+        earlier = bisect_left(self.lowest, place, key=lambda reading: reading[0])
+        if not complete and earlier:
+            wanted = wanted.minus(Spans.of([(0, self.lowest[earlier - 1][1])]))
+        pieces = list(self.stretches.pieces(wanted))
+        place_of = self.stretches.covered.place
+        return sum(piece.size for piece in pieces) == wanted.size and all(place_of(p.entry) < place for p in pieces)
+
+
+@dataclass
+class Writes:
+    """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers.
+
+    `observed` is whether the query writes without recon, `own_function` whether a function of the user's own does,
+    `placed_by_rows` whether nothing but rows says of which micro-batch its commits are. Earlier audits looked at the
+    versions of the sink up to `looked_up_to`.
+    """
+
+    pipeline: str
+    sink: str | None
+    checkpoint: CheckpointWitness
+    log: DeltaWitness
+    ledger: LedgerSlice | None
+    observed: bool = False
+    own_function: bool = False
+    placed_by_rows: bool = False
+    looked_up_to: int = -1
+    _readings: dict[Key, FirstReadings] = field(default_factory=dict)
+
+    def entry_of(self, batch: CheckpointBatch) -> int | None:
+        """The newest entry that accounts for this plan: same query, same number, same ranges.
+
+        An entry may hold less than the plan where trimming dropped what earlier entries held.
+        """
+        exact = bare(batch.ranges)
+        for entry in reversed(self._entries.get(batch.batch_id, ())):
+            if exact == self._ranges[entry] and batch.starts_known and not batch.new_partitions:
+                return entry  # as almost always; what follows is twenty times as slow
+            plan, held = planned_ranges(batch), by_key(self._ranges[entry])
+            if fits(plan, held, batch) and all(
+                self._held_before(entry, key, rest) for key, rest in rest_of(plan, held)
+            ):
+                return entry
+        return None
+
+    def commit_of(self, batch: CheckpointBatch) -> DeltaCommit | None:
+        """The newest commit without an entry that accounts for this plan."""
+        plan = planned_ranges(batch)
+        for commit, stamp in reversed(self.stamped.get((self.checkpoint.query_id, batch.batch_id), ())):
+            if (stamp.epoch, stamp.batch_id) in self._recorded:
+                continue  # it belongs to an entry, which is not this plan's
+            if commit.version <= self.looked_up_to:
+                continue  # earlier audits looked at it
+            held = stamped_ranges(stamp)
+            rest = rest_of(plan, held)
+            if fits(plan, held, batch) and all(not left.minus(self.held(key)) for key, left in rest):
+                return commit
+        return None
+
+    def held(self, key: Key) -> Spans:
+        """All offsets that the ledger covers of a topic partition's present incarnation."""
+        incarnation = self.incarnation(key)
+        return incarnation.walked.covered if incarnation is not None else Spans()
+
+    def incarnation(self, key: Key) -> TopicIncarnation | None:
+        """The newest incarnation that the ledger knows of a topic partition."""
+        incarnations = self.covered.incarnations.get(key) if self.covered is not None else None
+        return incarnations[-1] if incarnations else None
+
+    def topic_id(self, key: Key) -> str | None:
+        """The topic id under which a topic partition was read last; None where it is not known.
+
+        A partition that no entry has is one of the topic that the other partitions are of.
+        """
+        incarnation = self.incarnation(key)
+        if incarnation is not None or self.covered is None:
+            return incarnation.topic_id if incarnation is not None else None
+        of_topic = (of[-1] for other, of in self.covered.incarnations.items() if other.topic == key.topic)
+        ids = {of_partition.topic_id for of_partition in of_topic}
+        return ids.pop() if len(ids) == 1 else None
+
+    @cached_property
+    def first_judged(self) -> int | None:
+        """The batch_id of this query from which on micro-batches are the business of this audit; None for all."""
+        anchors = self.heads[: self.ledger.anchors] if self.ledger is not None else ()
+        # What lies before the newest anchor of this query was judged by earlier audits.
+        before = [head.batch_id for head in anchors if self._is_own(head)]
+        if before:
+            return max(before) + 1
+        own = [head.batch_id for head in self.heads if self._is_own(head)]
+        if not self.heads:
+            own = [batch_id for query_id, batch_id in self.stamped if query_id == self.checkpoint.query_id]
+        return min(own, default=None)
+
+    @cached_property
+    def first_entry(self) -> EntryHead | None:
+        """The first entry of the whole ledger; None where earlier ones are not in the slice."""
+        if self.ledger is None or not self.ledger.complete:
+            return None
+        return min(
+            (head for head in self.heads if head.is_micro_batch), key=lambda h: (h.epoch, h.batch_id), default=None
+        )
+
+    def _is_own(self, head: EntryHead) -> bool:
+        return head.query_id == self.checkpoint.query_id and head.is_micro_batch
+
+    def skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
+        """The app id under which Delta takes this write for one that the table has already; None for none."""
+        if new_epoch:
+            return self.transactions.skipping_a_new_epoch(batch.batch_id)
+        return self.transactions.skipping(batch.batch_id, beyond=batch.batch_id > self._last_recorded)
+
+    @cached_property
+    def covered(self) -> Coverage | None:
+        """The ledger's ranges; None when it has no entry."""
+        return coverage(self.ledger) if self.ledger is not None else None
+
+    @cached_property
+    def stamped(self) -> Mapping[tuple[str, int], Sequence[tuple[DeltaCommit, ReconStamp]]]:
+        """This sink's commits by (query_id, batch_id), newest last."""
+        of_batch: dict[tuple[str, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
+        for commit, stamp in own_commits(self.log, self.pipeline, self.sink):
+            of_batch.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
+        return of_batch
+
+    @cached_property
+    def unseen(self) -> Mapping[int, int]:
+        """The versions of this query's micro-batches that Spark's own sink wrote, by batch_id."""
+        versions: dict[int, int] = {}
+        for version, commit in self.log.commits.items():
+            if commit.stamp is None and commit.wrote is not None and commit.wrote[0] == self.checkpoint.query_id:
+                versions.setdefault(commit.wrote[1], version)
+        return versions
+
+    def unplaced(self, batch: CheckpointBatch, following: CheckpointBatch | None) -> DeltaCommit | None:
+        """A commit that may be a micro-batch's, or another's, where a function of the user's own writes.
+
+        It has the number under some application id and was taken for no micro-batch, or adds rows between this plan and
+        the next one and has no number at all. Where rows alone say which micro-batch a commit is of, it may be of any
+        time since the first entry.
+        """
+        until = None if following is None else following.planned_at
+        first = min(self._entered_versions, default=0)
+        for commit in self.log.commits.values():
+            placed = commit.stamp is not None or commit.version in self._entered_versions
+            placed = placed or commit.version <= self.looked_up_to
+            if placed or (commit.wrote is not None and commit.wrote[0]):
+                continue
+            in_time = batch.planned_at is not None and commit.timestamp >= batch.planned_at
+            in_time = in_time and (until is None or commit.timestamp <= until)
+            in_time = in_time or (self.placed_by_rows and commit.version > first)
+            if batch.batch_id in commit.txn.values() or (in_time and commit.adds_rows):
+                return commit
+        return None
+
+    def unplaced_since(self) -> Sequence[int]:
+        """The versions since the last entry of which it is not known what the query read into them, if anything."""
+        last = max((head.sink_version for head in self.heads if head.sink_version is not None), default=-1)
+        found = {commit.version for commit in unseen(self.log, last)}
+        if self.own_function:  # Spark's own sink names the query
+            later = [commit for version, commit in self.log.commits.items() if version > last]
+            found |= {commit.version for commit in later if commit.stamp is None and commit.adds_rows}
+        return sorted(found)
+
+    @cached_property
+    def _entered_versions(self) -> set[int]:
+        """The versions of the sink that entries name."""
+        recorded = {version for _, _, version in self.ledger.recorded} if self.ledger is not None else set()
+        return {version for version in recorded if version is not None} | {
+            head.sink_version for head in self.heads if head.sink_version is not None
+        }
+
+    @cached_property
+    def lacks_commits(self) -> bool:
+        """Whether a commit file is missing between others."""
+        versions = self.log.commits
+        return len(versions) <= max(versions, default=-1) - min(versions, default=0)
+
+    @cached_property
+    def oldest(self) -> datetime | None:
+        """When the sink's oldest commit was made, of those that its log still has."""
+        return min((commit.timestamp for commit in self.log.commits.values()), default=None)
+
+    @cached_property
+    def _entries(self) -> Mapping[int, Sequence[int]]:
+        """This query's ledger entries by batch_id, in reading order, replays left out."""
+        entries: dict[int, list[int]] = {}
+        for entry in self.covered.order if self.covered is not None else ():
+            if self.heads[entry].query_id == self.checkpoint.query_id:
+                entries.setdefault(self.heads[entry].batch_id, []).append(entry)
+        return entries
+
+    def entered_later(self, batch: CheckpointBatch) -> bool:
+        """Whether the entry of a plan stands behind the audited period."""
+        return self.ledger is not None and (self.checkpoint.query_id, batch.batch_id) in self.ledger.later
+
+    @cached_property
+    def tried_again(self) -> set[int]:
+        """Entries that a micro-batch of the period repeats; those of which a second call was not written left out."""
+        covered = self.covered
+        if covered is None:
+            return set()
+        unwritten = {call.entry for call in second_calls(covered).values() if call.differs}
+        repeated = {first for replay, first in covered.replays.items() if covered.judged(replay)}
+        return repeated - unwritten
+
+    @property
+    def heads(self) -> Sequence[EntryHead]:
+        """The entries of the ledger."""
+        return self.ledger.heads if self.ledger is not None else ()
+
+    def numbers(self, batch_id: int) -> bool:
+        """Whether this query has an entry with the batch_id."""
+        return batch_id in self._entries
+
+    def reads(self, batch_id: int) -> bool:
+        """Whether this query has an entry with the batch_id that holds ranges."""
+        return any(self._ranges.get(entry) for entry in self._entries.get(batch_id, ()))
+
+    @cached_property
+    def _recorded(self) -> set[tuple[int, int]]:
+        """The (epoch, batch_id) of every entry."""
+        return {(head.epoch, head.batch_id) for head in self.heads}
+
+    @cached_property
+    def _ranges(self) -> Mapping[int, Ranges]:
+        """Ranges of the entries that carry a batch_id of the checkpoint."""
+        assert self.ledger is not None
+        wanted = [entry for batch in self.checkpoint.batches for entry in self._entries.get(batch.batch_id, ())]
+        return {entry: ranges_of(self.ledger, entry) for entry in wanted}
+
+    def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
+        """Whether entries read before this one hold the offsets that it left out."""
+        assert self.ledger is not None and self.covered is not None
+        if key not in self._readings:
+            self._readings[key] = FirstReadings.of(self.covered, key)
+        return self._readings[key].held_before(self.covered.place(entry), rest, self.ledger.complete)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The transaction numbers of the sink's table."""
+        commits = [commit for commits in self.stamped.values() for commit, _ in commits]
+        observed_query = self.checkpoint.query_id if self.observed else None
+        return Transactions.of(self.log, commits, self.pipeline, self.sink, observed_query)
+
+    @cached_property
+    def _last_recorded(self) -> int:
+        return max(self._entries, default=-1)

@@ -1,0 +1,157 @@
+"""Rows that another program added to a table with history, of records that the query may write later.
+
+While the log shows the commit that added them, each audit compares their offsets with the whole table. The query may
+read these offsets once the log is cleaned up: so the proof remembers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+
+from recon.judge.history.database_counts import may_repeat
+from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.history.row_balance import compared
+from recon.judge.history.table_history import is_another, known_table, others
+from recon.lazy import np
+from recon.model import WITHOUT_NUMBER, DeltaWitness, EntryHead, LedgerSlice, RowSearch, Witnesses
+from recon.model.offsets import Span, Spans
+from recon.model.proof import CoveredRanges, OffsetsOfOthers, SinkProof
+
+MOST_RANGES = 1_000  # that a state remembers: some 20 kB
+
+
+ByPartition = dict[tuple[str, int], Spans]
+
+
+def search(witnesses: Witnesses) -> RowSearch:
+    """Which rows of the judged sink are to be looked for in the whole of it; none in a sink without history."""
+    log, ledger = witnesses.table_log, entries_with_unrecorded_commits(witnesses)
+    if log is None or ledger is None:
+        return RowSearch()
+    rows = compared(witnesses, ledger, log)
+    versions = [commit.version for commit in others(log, ledger) if commit.rows_added != 0]
+    versions += sorted(log.commits.keys() & {head.sink_version for head in releases(witnesses)})
+    return RowSearch(
+        versions=versions,
+        offsets=_joined(read_of_others(witnesses), _said_to_be_doubled(witnesses)),
+        # Where recon only observes, no row has a number.
+        unnumbered=rows is not None and bool(rows.doubt) and not witnesses.observed,
+    )
+
+
+def releases(witnesses: Witnesses) -> Sequence[EntryHead]:
+    """The judged releases from quarantine, whose rows the sink may have had already; none where rows share offsets.
+
+    A release has no offsets: that it doubled a row shows in the rows alone, which may be of any earlier micro-batch.
+    """
+    ledger = entries_with_unrecorded_commits(witnesses)
+    if ledger is None or witnesses.table_log is None:
+        return []
+    judged = [head for head in ledger.heads[ledger.anchors :] if head.is_release and head.rows_written != 0]
+    return [] if judged and may_repeat(witnesses) else judged
+
+
+def read_of_others(witnesses: Witnesses) -> ByPartition:
+    """The offsets that the judged entries read, and of which an earlier audit saw rows of others."""
+    log = witnesses.table_log
+    if log is None or is_another(log, known_table(witnesses)):
+        return {}
+    return _as_read(_remembered(witnesses.proof), witnesses)
+
+
+def _said_to_be_doubled(witnesses: Witnesses) -> ByPartition:
+    """The offsets of open findings of doubled rows that the judged entries read.
+
+    One of the rows may be none of the micro-batches whose rows are read; that it is gone, the whole table tells.
+    """
+    proof, found = witnesses.proof, ByPartition()
+    for one in proof.open if proof is not None else ():
+        topic, partition = one.finding.topic, one.finding.partition
+        if one.check == "source_rows" and one.accepted is None and one.is_doubling and topic and partition is not None:
+            found = _joined(found, {(topic, partition): one.spans})
+    return _as_read(found, witnesses)
+
+
+def _as_read(offsets: ByPartition, witnesses: Witnesses) -> ByPartition:
+    """Those that the judged entries read."""
+    ledger = entries_with_unrecorded_commits(witnesses)
+    if ledger is None:
+        return {}
+    both = {where: spans.intersect(_read(ledger, *where)) for where, spans in offsets.items()}
+    return {where: spans for where, spans in both.items() if spans}
+
+
+def _joined(one: ByPartition, other: ByPartition) -> ByPartition:
+    return {where: one.get(where, Spans()).union(other.get(where, Spans())) for where in (*one, *other)}
+
+
+def _read(ledger: LedgerSlice, topic: str, partition: int) -> Spans:
+    """What the judged entries read of a topic partition."""
+    ranges = ledger.ranges
+    topics = [i for i, (_, name, _) in enumerate(ranges.topics) if name == topic]
+    mine = (ranges.entry >= ledger.anchors) & (ranges.partition == partition) & np.isin(ranges.topic, topics)
+    spans = zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True)
+    return Spans.of((start, end) for start, end in spans if start < end)
+
+
+def _remembered(proof: SinkProof | None) -> ByPartition:
+    known = proof.of_others if proof is not None else ()
+    return {(one.topic, one.partition): Spans.of(one.ranges) for one in known}
+
+
+def to_remember(
+    before: SinkProof | None, witnesses: Witnesses, covered: Sequence[CoveredRanges]
+) -> tuple[OffsetsOfOthers, ...]:
+    """The offsets that the next audits have to know; `covered` is what the judged entries account for.
+
+    Of the rows that this audit looked for, these are: those that are there several times; those that no entry accounts
+    for; and those without a number, which stand for no row of the query, so that a repair may write one yet.
+    """
+    left = _remembered(before)
+    table = witnesses.table_log
+    if before is not None and table is not None and _is_replaced(before, table):
+        left = {}
+    found = witnesses.of_others.get(witnesses.sink or "")
+    if found is not None:
+        asked, accounted = read_of_others(witnesses), ByPartition()
+        of_finding = {
+            where: spans.minus(asked.get(where, Spans())) for where, spans in _said_to_be_doubled(witnesses).items()
+        }
+        left = {where: spans.minus(asked.get(where, Spans())) for where, spans in left.items()}
+        # Released rows were looked for as well, and the entries that read their offsets may be those of any period.
+        earlier = before.coverage if before is not None and releases(witnesses) else ()
+        for one in (*covered, *earlier):
+            accounted = _joined(accounted, {(one.topic, one.partition): Spans.of(one.ranges)})
+        for group in found:
+            where, may_be_its_own = (group.topic, group.partition), group.batch_id != WITHOUT_NUMBER
+            once = may_be_its_own and group.rows == group.present.size
+            new = group.present.minus(accounted.get(where, Spans())) if once else group.present
+            left = _joined(left, {where: new.minus(of_finding.get(where, Spans()))})
+    return tuple(
+        OffsetsOfOthers(topic=topic, partition=partition, ranges=tuple((a, b) for a, b in spans))
+        for (topic, partition), spans in sorted(bounded(left, MOST_RANGES).items())
+        if spans
+    )
+
+
+def _is_replaced(before: SinkProof, table: DeltaWitness) -> bool:
+    return None not in (before.table_id, table.table_id) and before.table_id != table.table_id
+
+
+def bounded(offsets: Mapping[tuple[str, int], Spans], most: int) -> ByPartition:
+    """At most so many ranges, or one per topic partition: those with the fewest offsets between them are joined.
+
+    >>> bounded({("orders", 0): Spans.of([(0, 1), (9, 10), (11, 12)])}, 2)
+    {('orders', 0): Spans(((0, 1), (9, 12)))}
+    """
+    too_many = sum(len(spans.ranges) for spans in offsets.values()) - most
+    gaps = (
+        (after.start - before.end, where, Span(before.end, after.start))
+        for where, spans in offsets.items()
+        for before, after in zip(spans.ranges, spans.ranges[1:], strict=False)
+    )
+    joined: dict[tuple[str, int], list[Span]] = {where: [*spans] for where, spans in offsets.items()}
+    for _, where, gap in nsmallest(max(too_many, 0), gaps):
+        joined[where].append(gap)
+    return {where: Spans.of(spans) for where, spans in joined.items()}

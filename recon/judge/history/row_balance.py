@@ -1,0 +1,239 @@
+"""The rows that a Delta table has, against those that the ledger wrote, where its log no longer shows what happened.
+
+A commit that the log still has is judged as such. What was done to rows by commits that are cleaned up shows only in
+how many rows were there before the first commit that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from recon.judge.history.table_history import in_this_table, is_another, judged_since, known_table, told_gone
+from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, Unavailable, Witnesses
+from recon.text import plural
+
+_NOT_TOLD = "an earlier audit that counted them could not tell whether rows were replaced"
+_NOT_COUNTED = "no earlier audit counted the rows of the table"
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of the table before `version`, the first that its log still shows.
+
+    `held` is how many it had, `accounted` how many it should have had: those that an audit counted at version `since`,
+    and those that entries wrote after it (-1: every entry). `unknown` is why they cannot be compared.
+    """
+
+    version: int
+    since: int
+    held: int = 0
+    accounted: int = 0
+    unknown: str = ""
+
+    @property
+    def missing(self) -> int:
+        """How many rows fewer there were than there should have been."""
+        return max(self.accounted - self.held, 0)
+
+    @property
+    def doubt(self) -> str:
+        """Why rows may be gone that no commit of the log explains, in a sentence; "" where they cannot."""
+        if self.held == self.accounted and not self.unknown:
+            return ""
+        what = f"the log of the sink begins at version {self.version}, and what was done to rows before it "
+        if self.unknown:
+            return f"{what}cannot be told: {self.unknown}"
+        return f"{what}is not known: {plural(self.held, 'row')}, where {self.accounted:,} are accounted for"
+
+
+def first_shown(delta: DeltaWitness) -> int | None:
+    """The first version from which on every commit was read; None where none was."""
+    version = delta.last
+    if version is None or version not in delta.commits:
+        return None
+    if delta.line is not None:
+        return min(delta.line)
+    while version - 1 in delta.commits:
+        version -= 1
+    return version
+
+
+def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> TableRows | None:
+    """The table's rows against the ledger's; None where the log shows every commit, or micro-batches replace rows."""
+    known, version = known_table(witnesses), first_shown(delta)
+    if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
+        return None
+    # Versions of a table that was there before this one, or that a copy lacks, are those of other rows.
+    gone = told_gone(ledger, witnesses)
+    heads = [head for i, head in enumerate(ledger.heads) if in_this_table(head, delta) and i not in gone]
+    if delta.whole and all((head.sink_version or version) >= version for head in heads):
+        return None
+    begins_at = _wrote_before(heads, ledger, delta)
+    if version <= begins_at:
+        return None
+    base = known.counted if known is not None else None
+    reached = -1 if ledger.complete else judged_since(witnesses, ledger, delta)
+    if base is not None and reached > base[0]:
+        base = None  # entries between them are not in the slice
+    if base is None and not ledger.complete:
+        attested = any(
+            head.sink_version is not None and head.sink_version < version and in_this_table(head, delta)
+            for head in ledger.heads[ledger.anchors :]
+        )
+        return TableRows(version, -1, unknown=_NOT_COUNTED) if attested else None
+    if base is None and begins_at:
+        return TableRows(version, -1, unknown=_NOT_COUNTED)
+    since_begin = _since(-1, 0, version, witnesses, heads, delta) if ledger.complete and not begins_at else None
+    if base is None:
+        return since_begin
+    since_base = _since(*base, version, witnesses, heads, delta)
+    if ledger.complete and _is_asked(witnesses):
+        since_base = TableRows(version, base[0], unknown=_NOT_TOLD)
+    if since_begin is not None and since_begin.missing:
+        # Rows that were missing when that audit counted, and that findings count, are open, or somebody accepted them.
+        written = _written(heads, -1, base[0] + 1)
+        before = max(written - base[1], 0) if isinstance(written, int) else 0
+        return since_base if since_begin.missing <= min(before, _counted_missing(witnesses)) else since_begin
+    # Rows too many may have been there when that audit counted; a slice that has every entry shows them all the same.
+    return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
+
+
+def _is_asked(witnesses: Witnesses) -> bool:
+    """Whether a question about rows waits for an answer that an earlier audit, which counted them, could not give."""
+    proof = witnesses.proof
+    waiting = [one for one in (proof.open if proof is not None else ()) if one.accepted is None]
+    return any(one.check == "delta_history" and one.finding.code is Code.INCONCLUSIVE for one in waiting)
+
+
+def _counted_missing(witnesses: Witnesses) -> int:
+    """How many missing rows the findings count at most that are open or accepted.
+
+    Those of source_rows that name offsets tell of the same rows; those of delta_history name what a RESTORE undid.
+    """
+    proof = witnesses.proof
+    gone = [one for one in (proof.open if proof is not None else ()) if one.finding.code is Code.GAP]
+    by_commits = [one for one in gone if one.finding.changed_by is not None]
+    told = (one for one in by_commits if one.finding.span is None or one.check == "delta_history")
+    return sum(one.finding.rows or one.spans.size for one in told)
+
+
+def _wrote_before(heads: Sequence[EntryHead], ledger: LedgerSlice, delta: DeltaWitness) -> int:
+    """The version of the first entry where the table was written before recon: what was there is not known.
+
+    0 where nothing was there before the first entry: recon made the table, or somebody did who wrote nothing into it.
+    """
+    first = heads[0] if ledger.complete and heads else None
+    version = (first.sink_version or 0) if first is not None else 0
+    made = 0 if delta.line is None else 1  # Iceberg's sequence numbers begin at 1
+    return version if first is not None and (first.is_observed or version > made + 1) else 0
+
+
+def _since(
+    since: int, rows: int, version: int, witnesses: Witnesses, heads: Sequence[EntryHead], delta: DeltaWitness
+) -> TableRows | None:
+    """The comparison that starts from `rows` rows at version `since`; None where the log shows all commits since."""
+    # The next number of a Delta log follows from the one before; an Iceberg table may begin anew with any.
+    if version <= since + (1 if delta.line is None else 0):
+        return None
+    held, written = _rows_before(delta, version), _written(heads, since, version)
+    unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
+    if witnesses.period_to < witnesses.now:
+        unknown = "the period ends before now, and the table's rows are those of now"
+    unseen = _of_others(heads, since, version)
+    if not unknown and unseen and held == rows + int(written):
+        unknown = f"the log no longer has {plural(unseen, 'commit')} of others, which may have replaced rows"
+    if isinstance(held, str) or isinstance(written, str) or unknown:
+        return TableRows(version, since, unknown=unknown)
+    return TableRows(version, since, held, rows + written)
+
+
+def _of_others(heads: Sequence[EntryHead], since: int, before: int) -> int:
+    """How many versions between two, both excluded, are of no entry: others made them."""
+    own = {head.sink_version for head in heads if head.sink_version is not None}
+    return before - since - 1 - sum(since < version < before for version in own)
+
+
+def commits_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> str:
+    """Which commits are gone from the log that no audit read, and may have taken rows away that no count misses.
+
+    Only in a sink whose micro-batches replace rows, so that how many it should have is not known; "" where there are
+    none. A Delta table numbers each commit, and the ledger has the numbers of its own. An Iceberg table numbers no
+    rollback.
+    """
+    known, version = known_table(witnesses), first_shown(delta)
+    if version is None or witnesses.sink not in witnesses.rewriting or is_another(delta, known):
+        return ""
+    gone = told_gone(ledger, witnesses)
+    heads = [head for i, head in enumerate(ledger.heads) if in_this_table(head, delta) and i not in gone]
+    written = [head.sink_version for head in heads if head.sink_version is not None]
+    # What was done before the first entry, or before the period, took none of their rows. An audit that proved nothing
+    # may have left out what others did, and what it found is not carried on.
+    since = min(written, default=version) if known is None or known.position is None else known.version
+    if (delta.whole and all(one >= version for one in written)) or version <= since:
+        return ""
+    if delta.line is not None:
+        return f"snapshots between sequence numbers {since} and {version}"
+    others = _of_others(heads, since, version)
+    return f"{plural(others, 'commit')} of others between versions {since} and {version}" if others else ""
+
+
+def rows_to_remember(witnesses: Witnesses, delta: DeltaWitness) -> int | None:
+    """The table's rows as the next audit may start from; None where this one did not read all commits up to now."""
+    known, version = known_table(witnesses), first_shown(delta)
+    if isinstance(delta.files, Unavailable) or version is None:
+        return None
+    ledger = witnesses.ledger
+    seen = compared(witnesses, ledger, delta) if ledger is not None else None
+    if seen is not None and seen.held > seen.accounted and ledger is not None and not ledger.complete:
+        return None  # whether the rows too many double others was not looked at
+    base = known.counted if known is not None and not is_another(delta, known) else None
+    read_whole = base is None or version <= max(base[0] + 1, delta.first_retained or 0)
+    return delta.files.rows if read_whole else None
+
+
+def _rows_before(delta: DeltaWitness, version: int) -> int | str:
+    """The rows of the table before a version: those of now, without what the commits since added on balance."""
+    if isinstance(delta.files, Unavailable):
+        return delta.files.reason
+    if delta.files.rows is None:
+        without, files = delta.files.without_statistics, delta.files.files
+        return f"the statistics of {without:,} of {files:,} data files do not say how many rows are left"
+    rows = delta.files.rows
+    for commit in delta.commits.values():
+        if commit.version >= version:
+            added, removed = commit.rewrote or (commit.rows_added, commit.rows_removed)
+            if added is None or removed is None:
+                if commit.rewrote is not None:
+                    continue  # as many of both, as far as is known
+                return f"version {commit.version} does not say how many rows it added and removed"
+            rows -= added - removed
+    return rows
+
+
+def _written(heads: Sequence[EntryHead], since: int, before: int) -> int | str:
+    """The rows that entries wrote between two versions, both excluded, less those that repairs removed.
+
+    Several entries may name one version, and the newest counts. An entry may have counted rows that a retried stage
+    wrote twice.
+    """
+    rows: dict[int, int | None] = {}
+    for head in reversed(heads):
+        if head.sink_version is not None and since < head.sink_version < before:
+            known = rows.get(head.sink_version)
+            certain = head.rows_written is not None and (head.given is None or head.rows_written <= head.given.rows)
+            brought = (head.rows_written or 0) - (head.rows_removed or 0) if certain else None
+            rows[head.sink_version] = brought if known is None else known
+    unknown = sum(count is None for count in rows.values())
+    if unknown:
+        return f"the rows written are not known of {plural(unknown, 'ledger entry')}"
+    return sum(count for count in rows.values() if count is not None)
+
+
+def described(rows: TableRows | None) -> Mapping[str, int | str]:
+    """The comparison for a verdict's evidence; empty where there was none."""
+    if rows is None:
+        return {}
+    if rows.unknown:
+        return {"rows_not_compared": rows.unknown}
+    return {"rows_before": rows.held, "rows_accounted": rows.accounted, "log_shown_from": rows.version}

@@ -1,0 +1,132 @@
+"""What the ledger counts as quarantined: rows that wait in the quarantine table, and rows that were released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from recon.judge.findings import named
+from recon.judge.history.quarantine_log import Missing, log_of, missing, unread
+from recon.judge.history.recon_commits import own_commits
+from recon.judge.history.table_history import alive, changes_rows, is_restore, rows_lost
+from recon.judge.row_accounting import Account, Piece, ReadStretches
+from recon.judge.rows.sink_rows import Explained, SinkRows
+from recon.model import (
+    Code,
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    QuarantinedRows,
+    RowGroup,
+    Witnesses,
+)
+from recon.model.offsets import Span, Spans
+from recon.model.wire.app_ids import claim_app_id
+from recon.model.wire.quarantine import parse_returned
+from recon.text import plural, some
+
+
+def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """Why rows that the ledger counts as quarantined may no longer be there."""
+    quarantined = sum(counted.quarantined for counted in counts.counted.values())
+    if not quarantined:
+        return
+    ledger = counts.covered.slice
+    rows = f"{plural(quarantined, 'row')} were quarantined"
+    why = unread(ledger.sink, witnesses)
+    if why is not None:
+        yield f"{rows}, and that log was not read ({why.reason})"
+        return
+    log = witnesses.quarantine_log
+    if not isinstance(log, DeltaWitness) or not log.exists:
+        yield f"{rows}, and there is no quarantine table"
+        return
+    counted_rows = witnesses.quarantine_rows.get(ledger.sink)
+    lacks = missing(counted_rows) if isinstance(counted_rows, QuarantinedRows) else None
+    if lacks is not None and lacks.rows and ledger.complete:
+        yield f"{plural(lacks.rows, 'row')} that should wait in the quarantine table are not there"
+    removing = [c.version for c in log.commits.values() if is_restore(c) or (changes_rows(c) and rows_lost(c) != 0)]
+    if removing and not _are_all_there(ledger, witnesses, lacks):
+        yield f"version {some(removing)} of the quarantine table removed rows"
+    other = _with_other_counts(counts, log)
+    if other:
+        yield f"the log of the quarantine table does not have the rows that were quarantined of {some(other)}"
+    unfinished = _unfinished(ledger, log, witnesses)
+    if unfinished:
+        claimed = f"release {some(unfinished)} was claimed and has no ledger entry"
+        yield f"{claimed}: finish it with `recon quarantine release`"
+
+
+def _are_all_there(ledger: LedgerSlice, witnesses: Witnesses, lacks: Missing | None) -> bool:
+    """Whether every row that should wait was counted, and nobody added others: those removed had been released."""
+    seen = log_of(ledger, witnesses)
+    return lacks is not None and seen is not None and not (lacks.rows or lacks.unknown or seen.is_ambiguous)
+
+
+def _with_other_counts(counts: Account, log: DeltaWitness) -> list[str]:
+    """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
+    ledger, still = counts.covered.slice, alive(log)
+    logged = {
+        (stamp.epoch, stamp.batch_id): commit.rows_added
+        for commit, stamp in own_commits(log, ledger.pipeline, ledger.sink)
+        if commit.version in still
+    }
+    oldest = log.commits[min(log.commits)] if log.commits else None
+    other = []
+    for entry, counted in counts.counted.items():
+        head = ledger.heads[entry]
+        # The oldest commit that is left may be any; only the table's first one says that there is nothing before it.
+        reaches = oldest is not None and (oldest.version == 0 or head.started_at >= oldest.timestamp)
+        expected = (None, counted.quarantined)
+        if counted.quarantined and reaches and logged.get((head.epoch, head.batch_id), 0) not in expected:
+            other.append(named(head))
+    return other
+
+
+def _unfinished(ledger: LedgerSlice, log: DeltaWitness, witnesses: Witnesses) -> list[int]:
+    """Releases that claimed rows in the period and were neither entered nor given up."""
+    app, begin = claim_app_id(ledger.pipeline, ledger.sink), witnesses.period_from
+    entered = {head.batch_id for head in ledger.heads if head.is_release}
+    claimed: set[int] = set()
+    for _, commit in sorted(log.commits.items()):
+        if app in commit.txn and commit.timestamp < witnesses.period_to and not (begin and commit.timestamp < begin):
+            claimed.add(commit.txn[app])
+        returned = parse_returned(commit.user_metadata)
+        if returned is not None:
+            claimed.discard(returned)
+    return sorted(claimed - entered)
+
+
+def waiting(stretches: ReadStretches, absent: Spans, groups: Iterable[RowGroup], heads: Sequence[EntryHead]) -> Spans:
+    """Offsets whose rows wait in quarantine.
+
+    A re-created topic has its offsets twice. There a row counts only for the micro-batch that quarantined it.
+    """
+    if stretches.incarnations == 1:
+        return absent.intersect(Spans.of(span for group in groups for span in group.present))
+    of_batch: dict[tuple[int, int], list[Span]] = {}
+    for group in groups:
+        of_batch.setdefault((group.epoch, group.batch_id), []).extend(group.present)
+    in_table = {batch: Spans.of(spans) for batch, spans in of_batch.items()}
+    elsewhere: list[Span] = []
+    for piece in stretches.readings(absent):
+        head = heads[piece.entry]
+        mine = in_table.get((head.epoch, head.batch_id), Spans())
+        elsewhere += Spans.of([(piece.start, piece.end)]).minus(mine)
+    return absent.minus(Spans.of(elsewhere))
+
+
+def judge_unreleased(sink: SinkRows, released: Mapping[int, Sequence[Piece]], explained: Explained) -> None:
+    """Adds findings for rows that a release took from quarantine and the sink does not have."""
+    heads = {head.batch_id: head for head in sink.ledger.heads if head.is_release}
+    for number, pieces in sorted(released.items()):
+        head, count = heads.get(number), sum(piece.size for piece in pieces)
+        by = f"release {number}"
+        if head is None:
+            sink.report(Code.INCONCLUSIVE, pieces, f"were claimed by {by}, of which the period has no ledger entry")
+        elif head.rows_filtered is None:
+            sink.report(Code.INCONCLUSIVE, pieces, f"were released by {by}, which does not say what it dropped")
+        elif count <= head.rows_filtered:
+            for piece in pieces:
+                explained[piece.where]["filtered"] += piece.size
+        else:
+            sink.report(Code.GAP, pieces, f"were released by {by}, and no row of the sink carries them")
