@@ -11,6 +11,8 @@ from pydantic import NonNegativeInt
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
+from recon.judge.account.missing import held, judge_missing, without_row
+from recon.judge.account.recorded import recorded
 from recon.judge.findings import Findings, no_entries, quiet
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.quarantine_log import judge_quarantine
@@ -20,7 +22,6 @@ from recon.judge.row_accounting import Account, account
 from recon.judge.rows import of_table, rewriting, rows_from_commit_files, spot_check
 from recon.judge.rows.exploded_rows import judge_made
 from recon.judge.rows.filtered import judge_filtered, rows_filtered
-from recon.judge.rows.missing import judge_missing, missing_from
 from recon.judge.rows.reasons import (
     added_by_others,
     attested,
@@ -181,7 +182,7 @@ def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[Topi
     sink = _rows_of(counts, witnesses, Findings.of(witnesses))
     if sink is None or _looks_for_repeated_alone(counts, witnesses):
         return {}
-    unexplained = missing_from(sink).unexplained
+    unexplained = recorded(sink)[1].by_partition
     # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
     doubtful, opened = read_uncommitted(counts), read_while_open(counts, witnesses)
     asked = {where: [*pieces, *readings_of(counts.judged[where], doubtful)] for where, pieces in unexplained.items()}
@@ -226,13 +227,12 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
     why, findings = reasons(counts, witnesses), Findings.of(witnesses)
     sink, explained, missing = _rows_of(counts, witnesses, findings), Counter[str](), 0
-    held: dict[str, int] = {}
+    with_row: dict[str, int] = {}
     if sink is not None and not _looks_for_repeated_alone(counts, witnesses):
-        without_row = missing_from(sink)
-        missing = without_row.offsets
+        missing = sum(one.piece.size for one in without_row(sink))
         if sink.rows.of is None:  # else the rows are not all of the period
-            held = {"offsets_with_row": without_row.held}
-        explained = judge_missing(sink, without_row)
+            with_row = {"offsets_with_row": held(sink)}
+        explained = judge_missing(sink)
     if sink is not None:
         judge_present(sink)
         judge_made(sink)
@@ -263,7 +263,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     if filtered and witnesses.sink not in witnesses.routed:
         message += f"; {plural(filtered, 'row')} filtered by the transform"
     message += spot_check.said(witnesses)
-    verdict = _verdict(counts, findings, message, missing, explained, **held, **spot_check.evidence(witnesses))
+    verdict = _verdict(counts, findings, message, missing, explained, **with_row, **spot_check.evidence(witnesses))
     if sink is not None or not why:
         return verdict
     if isinstance(witnesses.rows, RowsWitness):

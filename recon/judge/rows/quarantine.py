@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from recon.judge.findings import named
 from recon.judge.history.quarantine_log import Missing, log_of, missing, unread
 from recon.judge.history.recon_commits import own_commits
 from recon.judge.history.table_history import alive, changes_rows, is_restore, rows_lost
-from recon.judge.row_accounting import Account, Piece, ReadStretches
-from recon.judge.rows.sink_rows import Explained, SinkRows
+from recon.judge.row_accounting import Account, ReadStretches
 from recon.model import (
-    Code,
     DeltaWitness,
     EntryHead,
     LedgerSlice,
@@ -113,20 +111,3 @@ def waiting(stretches: ReadStretches, absent: Spans, groups: Iterable[RowGroup],
         mine = in_table.get((head.epoch, head.batch_id), Spans())
         elsewhere += Spans.of([(piece.start, piece.end)]).minus(mine)
     return absent.minus(Spans.of(elsewhere))
-
-
-def judge_unreleased(sink: SinkRows, released: Mapping[int, Sequence[Piece]], explained: Explained) -> None:
-    """Adds findings for rows that a release took from quarantine and the sink does not have."""
-    heads = {head.batch_id: head for head in sink.ledger.heads if head.is_release}
-    for number, pieces in sorted(released.items()):
-        head, count = heads.get(number), sum(piece.size for piece in pieces)
-        by = f"release {number}"
-        if head is None:
-            sink.report(Code.INCONCLUSIVE, pieces, f"were claimed by {by}, of which the period has no ledger entry")
-        elif head.rows_filtered is None:
-            sink.report(Code.INCONCLUSIVE, pieces, f"were released by {by}, which does not say what it dropped")
-        elif count <= head.rows_filtered:
-            for piece in pieces:
-                explained[piece.where]["filtered"] += piece.size
-        else:
-            sink.report(Code.GAP, pieces, f"were released by {by}, and no row of the sink carries them")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from recon.judge.checkpoint.writes import FirstReadings
 from recon.judge.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
 from recon.judge.row_accounting import Account, Piece, account
-from recon.judge.rows.missing import within
 from recon.model import LedgerSlice
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 from recon.testing.evidence import TOPIC, Entry, ledger, span
@@ -151,12 +150,12 @@ def _within_each(pieces: Sequence[Piece], wanted: Spans) -> Iterator[Piece]:
 
 
 @given(ledgers(), spans, spans)
-def test_offsets_cut_up_by_the_entries_that_read_them(slice_: LedgerSlice, wanted: Spans, inside: Spans) -> None:
+def test_offsets_cut_up_by_the_entries_that_read_them(slice_: LedgerSlice, wanted: Spans, within: Spans) -> None:
     counts = account(slice_)
     for stretches in counts.judged.values():
         pieces = list(stretches.pieces(wanted))
         assert pieces == list(_pieces(counts, stretches.stretches, wanted))
-        assert list(within(pieces, inside)) == list(_within_each(pieces, inside))
+        assert list(inside(pieces, within)) == list(_within_each(pieces, within))
         readings = [piece for one in stretches.stretches for piece in _pieces(counts, [one], wanted)]
         assert list(stretches.readings(wanted)) == readings
         assert stretches.incarnations == max(len(counts.covered.incarnations[key]) for key, _ in stretches.stretches)

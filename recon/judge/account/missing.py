@@ -1,0 +1,128 @@
+"""What source_rows reports of offsets without a row, as the account classifies them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from recon.judge.account.fold import Classified, Told, folded
+from recon.judge.account.recorded import RECORDED, looked_for, recorded
+from recon.judge.account.told_by_kafka import TOLD_BY_KAFKA
+from recon.judge.findings import commit_of
+from recon.judge.history.table_history import first_version, is_another, known_table, others, removes_rows
+from recon.judge.row_accounting import Piece
+from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
+from recon.model import Code
+from recon.model.account import OffsetClass
+from recon.model.ledger import named
+from recon.model.offsets import Spans
+from recon.model.once import once
+from recon.text import plural
+
+PROVIDERS = (*RECORDED, *TOLD_BY_KAFKA)  # in the order of precedence
+
+# What explains that an offset has no row, by the word for it in findings.
+_REASONS = {
+    OffsetClass.QUARANTINED: "quarantined",
+    OffsetClass.RELEASED: "filtered",
+    OffsetClass.FILTERED: "filtered",
+    OffsetClass.MARKER: "control",
+    OffsetClass.ABORTED: "aborted",
+    OffsetClass.COMPACTED: "compacted",
+    OffsetClass.WITHOUT_RECORD: "without a record when read",
+}
+
+
+def without_row(sink: SinkRows) -> list[Classified]:
+    """Every offset without a row with its class; found once for source_rows and the account."""
+
+    def find() -> list[Classified]:
+        found, left = recorded(sink)
+        more, unknown = folded(sink, left.pieces, TOLD_BY_KAFKA)
+        assert not unknown.pieces, "the last provider classifies all that is left"
+        return [*found, *more]
+
+    return once(sink.counts, without_row, find, sink.rows, sink.witnesses.probes)
+
+
+def held(sink: SinkRows) -> int:
+    """How many of the offsets that were looked for have a row."""
+    return sum(looked_for(sink, where).intersect(sink.present.get(where, Spans())).size for where in sink.counts.judged)
+
+
+def judge_missing(sink: SinkRows) -> Counter[str]:
+    """Adds findings for lost offsets and for those that nothing explains; returns how many each reason explains."""
+    found = without_row(sink)
+    explained: Explained = {where: Counter() for where in sink.counts.judged}
+    told: dict[Told, list[Piece]] = {}
+    for one in found:
+        if one.told is not None:
+            told.setdefault(one.told, []).append(one.piece)
+        elif one.offset_class in _REASONS:
+            explained[one.piece.where][_REASONS[one.offset_class]] += one.piece.size
+    for what, pieces in told.items():
+        if what.removed:
+            sink.report_removed(pieces, what.what)
+        else:
+            sink.report(what.code, pieces, what.what, records=what.records)
+    _judge_lost(sink)
+    removed = any(one.offset_class is OffsetClass.REMOVED for one in found)
+    _report_other_pipelines(sink, removed=removed)
+    return tell_explained(explained, "row", sink.findings)
+
+
+def _judge_lost(sink: SinkRows) -> None:
+    """Rows that the sink was given and did not take in, where no finding names their offsets."""
+    named_already = {(f.epoch, f.batch_id) for f in sink.findings.items if f.code is Code.GAP}
+    open_entries = set(recorded(sink)[1].of_entry)
+    # Where a topic was created again, a missing row may be taken for one of the other topic's, or be hidden by it.
+    open_entries |= {entry for entry, counted in sink.counts.counted.items() if counted.lost} & _of_recreated(sink)
+    for entry in sorted(open_entries):
+        if sink.witnesses.declared.explodes and sink.counts.counted[entry].explodes:
+            continue  # judge_made compares its rows
+        counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
+        lost = counted.lost - _read_again(sink, entry)
+        if lost > 0 and (head.epoch, head.batch_id) not in named_already:
+            sink.findings.add(
+                Code.GAP,
+                f"the sink was given {plural(head.rows_given or 0, 'row')} of {named(head)} and took in "
+                f"{head.rows_written or 0:,}: {lost:,} were lost in between",
+                head=head,
+            )
+
+
+def _of_recreated(sink: SinkRows) -> set[int]:
+    """The entries of topic partitions that were read under several topic ids."""
+    several = [stretches for stretches in sink.counts.judged.values() if stretches.incarnations > 1]
+    return {piece.entry for stretches in several for piece in stretches.readings(stretches.ranges)}
+
+
+def _read_again(sink: SinkRows, entry: int) -> int:
+    """How many offsets of an entry repairs read again and have a row now."""
+    again = 0
+    for read in sink.ledger.ranges.of(entry) if sink.repaired else ():
+        where = (read.topic, read.partition)
+        if where in sink.repaired and where in sink.present and read.span.size > 0:
+            again += Spans.of([read.span]).intersect(sink.repaired[where]).intersect(sink.present[where]).size
+    return again
+
+
+def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
+    """Commits of other pipelines of recon's that took rows out of the table; delta_history reports everybody else's."""
+    log, ledger = sink.witnesses.table_log, sink.ledger
+    if log is None:
+        return
+    first, known = first_version(log, ledger), known_table(sink.witnesses)
+    judged = known.version if known is not None and not is_another(log, known) else -1
+    for commit in others(log, ledger):
+        if commit.stamp is None or commit.version <= first or not removes_rows(commit):
+            continue
+        what = (
+            f"version {commit.version} ({commit.operation}) of pipeline {commit.stamp.pipeline}, sink "
+            f"{commit.stamp.sink} changed rows of {sink.rows.location}, and "
+        )
+        if removed:
+            apart = "rows of this pipeline are missing: give each pipeline a table of its own, or keys that cannot meet"
+            sink.findings.add(Code.MUTATED, what + apart, about=commit_of(commit))
+        elif not ledger.complete and commit.version > judged:
+            unread = "rows of earlier micro-batches were not read: `recon audit --full` looks at them"
+            sink.findings.add(Code.INCONCLUSIVE, what + unread, about=commit_of(commit))

@@ -1,0 +1,280 @@
+"""Providers that rest on Kafka's answers: offsets without a record, deleted ones, and records without a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, inside
+from recon.judge.account.recorded import recorded
+from recon.judge.coverage import is_compacted
+from recon.judge.kafka.kafka_states import was_held
+from recon.judge.row_accounting import Piece
+from recon.judge.rows.exploded_rows import filtered_by_transform, lost_by_fingerprints, read_others
+from recon.judge.rows.reasons import awaited
+from recon.judge.rows.sink_rows import SinkRows, TopicPartition
+from recon.model import Code, ProbeAnswer
+from recon.model.account import HowKnown, OffsetClass
+from recon.model.offsets import Spans
+from recon.text import plural
+
+_CHECK = "source_rows"
+
+
+class NotAnswered:
+    """Kafka gave no answer about their topic partition, or not one that reaches them."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The offsets that no answer speaks of."""
+        for where, pieces in left.by_partition.items():
+            answer = sink.witnesses.probes.get(where)
+            what, unclear = "are in no row, and Kafka could not be read to explain them", Spans.of(_of(pieces))
+            if answer is not None:
+                why = answer.truncated or "the probe did not reach them"
+                what = f"are in no row, and Kafka could not explain them: {why}"
+                unclear = unclear.minus(_deleted(answer)).minus(answer.committed).minus(_sure(answer))
+            for piece in inside(pieces, unclear):
+                yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+
+
+class FoundLost:
+    """Kafka has deleted them; an earlier audit found that they are records, all of them, and have no row."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The offsets that it named. Where the topic was created again, they may be of another one."""
+        proof = sink.witnesses.proof
+        what = "are in no row; an earlier audit found them in Kafka, which has deleted them since"
+        for where, pieces in left.by_partition.items():
+            if proof is None or sink.counts.judged[where].incarnations > 1:
+                continue
+            found = (o for o in proof.open if o.check == _CHECK and o.finding.code is Code.GAP and o.is_in(*where))
+            lost = Spans.of(span for one in found if one.finding.rows == one.spans.size for span in one.spans)
+            for piece in inside(pieces, lost.intersect(_deleted(sink.witnesses.probes[where]))):
+                yield Classified(piece, OffsetClass.LOST, HowKnown.REMEMBERED, Told(Code.GAP, what, records=True))
+
+
+class ProvedBefore:
+    """Kafka has deleted them; an earlier audit proved their micro-batch, and no more lack a row than a record then.
+
+    That audit found the reason for each of these offsets while Kafka could still show it.
+    """
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The deleted offsets of these micro-batches."""
+        proved = self._proved(sink)
+        for where, pieces in left.by_partition.items() if proved else ():
+            of_proved = (piece for piece in pieces if piece.entry in proved)
+            for piece in inside(of_proved, _deleted(sink.witnesses.probes[where])):
+                yield Classified(piece, OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED)
+
+    def _proved(self, sink: SinkRows) -> frozenset[int]:
+        proof, asked = sink.witnesses.proof, recorded(sink)[1]
+        if proof is None:
+            return frozenset()
+        named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}
+        doubted = set[int]()
+        for where, pieces in asked.by_partition.items():
+            open_spans = Spans.of(span for one in proof.open if one.is_in(*where) for span in one.spans)
+            doubted.update(piece.entry for piece in inside(pieces, open_spans))
+        proved = set[int]()
+        for entry, size in asked.of_entry.items():
+            head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
+            if head.sequence > proof.position or entry in doubted or (head.epoch, head.batch_id) in named_open:
+                continue
+            # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
+            holes = counted.deficit if counted.missing_at_read is None else counted.missing_at_read
+            if holes is not None and not counted.explodes and size <= holes + (counted.dropped or 0):
+                proved.add(entry)
+        return frozenset(proved)
+
+
+class Deleted:
+    """Kafka has deleted them since they were planned, and no audit before saw what they were."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The offsets below the log start."""
+        for where, pieces in left.by_partition.items():
+            answer = sink.witnesses.probes[where]
+            for piece in inside(pieces, _deleted(answer)):
+                yield self._class(sink, piece, answer.log_start)
+
+    def _class(self, sink: SinkRows, piece: Piece, log_start: int) -> Classified:
+        unread = _expired_unread(sink, piece, log_start) if piece.leads else False
+        starts = f"are in no row, and Kafka's log now starts at {log_start}"
+        if unread:
+            told = Told(Code.LOSS_RETENTION, f"{starts}: they cannot be read any more")
+            return Classified(piece, OffsetClass.DELETED, HowKnown.KAFKA, told)
+        what = f"{starts}: they were there when they were read, and whether they were records is unknown"
+        if unread is None:
+            what = (
+                f"{starts}: whether they had expired when they were read, or were records of aborted transactions, is "
+                "not known any more"
+            )
+        return Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+
+
+def _expired_unread(sink: SinkRows, piece: Piece, log_start: int) -> bool | None:
+    """Whether the beginning of a range had expired when it was read; None where nobody knows.
+
+    The broker may have told the hook later where the log starts. If not, it is so where the log still starts right
+    behind it, and where the query reads uncommitted, which gets every record that Kafka still has; one that reads
+    committed leaves out those of aborted transactions, too, and retention may have taken them since.
+    """
+    head = sink.ledger.heads[piece.entry]
+    held = was_held(sink.ledger, head.sequence, piece.where, piece.start)
+    if held is None:
+        reads_all = (head.isolation_level or sink.witnesses.isolation_level) == "read_uncommitted"
+        return True if reads_all or piece.end == log_start else None
+    return not held
+
+
+class HadARecord:
+    """They have no record today, where fewer of their micro-batch had none when it was read: some had one then."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The offsets without a record of these micro-batches."""
+        for entry, pieces in left.by_entry.items():
+            counted = sink.counts.counted[entry]
+            if counted.missing_at_read is None or counted.explodes or counted.dropped is None:
+                continue
+            records = [part for p in pieces for part in inside((p,), sink.witnesses.probes[p.where].committed)]
+            without = [part for p in pieces for part in inside((p,), _unread_now(sink, p.where))]
+            filtered = max(counted.dropped - sum(piece.size for piece in records), 0)
+            more = sum(piece.size for piece in without) - counted.missing_at_read - filtered
+            told = Told(
+                Code.INCONCLUSIVE,
+                f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of "
+                "its offsets had one: as many were lost, and Kafka no longer shows which",
+            )
+            for piece in without if more > 0 else ():
+                yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
+
+
+class WithoutARecord:
+    """Kafka has no record there for a reader of committed records."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """Records of aborted transactions, transaction markers, and what compaction removed."""
+        for where, pieces in left.by_partition.items():
+            answer = sink.witnesses.probes[where]
+            aborted = answer.uncommitted.minus(answer.committed)
+            for piece in inside(pieces, aborted):
+                yield Classified(piece, OffsetClass.ABORTED, HowKnown.KAFKA)
+            for piece in inside(pieces, _unread_now(sink, where).minus(aborted)):
+                yield self._never_there(sink, piece)
+
+    def _never_there(self, sink: SinkRows, piece: Piece) -> Classified:
+        if not is_compacted(piece.key.topic, sink.witnesses):
+            return Classified(piece, OffsetClass.MARKER, HowKnown.KAFKA)
+        if not sink.counts.counted[piece.entry].uncounted:
+            return Classified(piece, OffsetClass.COMPACTED, HowKnown.KAFKA)
+        what = (
+            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost since it "
+            "was written, and no count says how many records were read"
+        )
+        return Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+
+
+class Records:
+    """Kafka has the record, and no row carries it: filtered, if their micro-batch says so, else lost."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """What is left, micro-batch by micro-batch."""
+        waits = set(awaited(left.by_entry, sink.counts, sink.witnesses, sink.findings))
+        for entry, pieces in left.by_entry.items():
+            yield from self._of(sink, entry, pieces, waits=entry in waits)
+
+    def _of(self, sink: SinkRows, entry: int, pieces: Sequence[Piece], *, waits: bool) -> Iterable[Classified]:
+        counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
+        dropped, size = counted.dropped, sum(piece.size for piece in pieces)
+        unknown, nothing = OffsetClass.NOT_KNOWN, HowKnown.NOTHING
+        filtered = [Classified(piece, OffsetClass.FILTERED, HowKnown.COUNTED) for piece in pieces]
+        if dropped is None and waits:
+            return [Classified(piece, unknown, nothing) for piece in pieces]
+        if dropped is None and sink.counts.operators.keeps_state(head):
+            return [Classified(piece, unknown, nothing, _IN_STATE) for piece in pieces]
+        if dropped is None and counted.explodes and filtered_by_transform(sink, entry, pieces):
+            return filtered
+        unsaid = counted.explodes or sink.counts.transforms or sink.counts.only_rebuilt or head.is_observed
+        if dropped is None and unsaid:
+            return [Classified(piece, unknown, nothing, _unsaid(sink)) for piece in pieces]
+        if size <= (dropped or 0) and not read_others(sink, entry, pieces):
+            return filtered
+        if dropped:
+            return self._filtered_and_lost(sink, entry, pieces, dropped)
+        return [Classified(piece, OffsetClass.LOST, HowKnown.KAFKA, _lost(sink)) for piece in pieces]
+
+    def _filtered_and_lost(
+        self, sink: SinkRows, entry: int, pieces: Sequence[Piece], dropped: int
+    ) -> Iterator[Classified]:
+        """Records of one micro-batch without a row, which are more than its transform filtered."""
+        size = sum(piece.size for piece in pieces)
+        said = f"{plural(size, 'offset')} of the micro-batch without a row"
+        missing = f", {dropped:,} filtered, {size - dropped:,} missing"
+        said += missing if size > dropped else ", and others than were read"
+        lost = lost_by_fingerprints(sink, entry, pieces)
+        if not lost:
+            which = "which of them, neither counts nor fingerprints tell"
+            told = Told(Code.GAP, f"{_NO_ROW} ({said}: {which}); {_READ_AGAIN}")
+            yield from (Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told) for piece in pieces)
+            return
+        told = Told(Code.GAP, f"{_NO_ROW} ({said}); {_READ_AGAIN}", records=True)
+        of_lost = [Classified(piece, OffsetClass.LOST, HowKnown.KAFKA, told) for piece in lost]
+        yield from of_lost
+        for piece in OpenOffsets(pieces).without(of_lost).pieces:
+            yield Classified(piece, OffsetClass.FILTERED, HowKnown.COUNTED)
+
+
+_NO_ROW = "are in Kafka and were read past, and no row carries them"
+_READ_AGAIN = "read exactly this range once more (`recon repair plan`)"
+_IN_STATE = Told(
+    Code.INCONCLUSIVE,
+    "are in no row and in Kafka: the query keeps state, and nothing recorded how many rows its stateful operators "
+    "dropped; add recon.ProgressListener to the session",
+)
+
+
+def _unsaid(sink: SinkRows) -> Told:
+    unsaid = "the micro-batch does not say how many it filtered"
+    if sink.witnesses.observed:
+        unsaid = "whether the query filters rows is not known: where it does not, say so (rows: {filters: false})"
+        if sink.witnesses.declared.filters:
+            unsaid = "the query filters rows, and nothing says which"
+    return Told(Code.INCONCLUSIVE, f"are in no row and in Kafka, and {unsaid}")
+
+
+def _lost(sink: SinkRows) -> Told:
+    dropped_by = " nor does the micro-batch say it dropped them"
+    if sink.witnesses.declared.filters is False:
+        dropped_by = ", and recon.yml says that the transform filters none"
+    return Told(Code.GAP, f"{_NO_ROW}{dropped_by}; {_READ_AGAIN}", records=True)
+
+
+def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
+    return ((piece.start, piece.end) for piece in pieces)
+
+
+def _deleted(answer: ProbeAnswer) -> Spans:
+    return Spans.of([(0, answer.log_start)])
+
+
+def _sure(answer: ProbeAnswer) -> Spans:
+    """The offsets of which an answer says whether they have a record."""
+    stable = Spans.of([(0, answer.last_stable)])
+    return answer.requested.intersect(stable) if answer.truncated is None else Spans()
+
+
+def _unread_now(sink: SinkRows, where: TopicPartition) -> Spans:
+    """The offsets that have no record for a reader of committed records."""
+    answer = sink.witnesses.probes[where]
+    return _sure(answer).minus(answer.committed)
+
+
+TOLD_BY_KAFKA: Sequence[Provider] = (
+    NotAnswered(),
+    FoundLost(),
+    ProvedBefore(),
+    Deleted(),
+    HadARecord(),
+    WithoutARecord(),
+    Records(),
+)
