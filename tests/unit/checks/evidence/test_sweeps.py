@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recon.judge.account.fold import inside
 from recon.judge.checkpoint.writes import FirstReadings
 from recon.judge.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
 from recon.judge.row_accounting import Account, Piece, account
