@@ -46,6 +46,7 @@ from recon.model import (
     LedgerSlice,
     LiveFiles,
     PreviousAudit,
+    ProbeAnswer,
     ProgressWitness,
     QuarantinedRows,
     RowsWitness,
@@ -252,6 +253,18 @@ class Evidence:
     _broken: Mapping[str, Exception]
     _looked: ObservationResult | Unavailable
     _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
+    _commit_rows: dict[str, dict[int, CommitRows | Unavailable]] = field(default_factory=dict)
+    _answers: dict[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
+
+    def of_sink(self, sink: str) -> Witnesses:
+        """All that this audit has read of one sink, whichever checks asked for it."""
+        return replace(
+            self.witnesses,
+            sink=sink,
+            rows=self._rows.get(sink, self.witnesses.rows),
+            commit_rows=self._commit_rows.get(sink, {}),
+            probes=dict(self._answers),
+        )
 
     def seen_by(self, bound: Bound) -> Witnesses:
         """The witnesses as one check sees them: what it names in `needs` and `uses`, and the rows if it wants them.
@@ -289,18 +302,24 @@ class Evidence:
 
     def _commit_rows_of(self, sink: str, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
         try:
-            return self._reader.commit_rows(sink, versions)
+            read = self._reader.commit_rows(sink, versions)
         except Exception as error:  # whatever a store raises: nothing was looked at
-            return dict.fromkeys(versions, _unforeseen("commit_rows", error))
+            read = dict.fromkeys(versions, _unforeseen("commit_rows", error))
+        self._commit_rows.setdefault(sink, {}).update(read)
+        return read
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
         """What Kafka's own records say about some offsets; nothing where Kafka could not be read before."""
         if isinstance(self.witnesses.kafka, Unavailable):
             return self.witnesses.kafka
         try:
-            return _attempt("kafka", lambda: self._reader.sources.probe(questions))
+            answers = _attempt("kafka", lambda: self._reader.sources.probe(questions))
         except Exception as error:
             return _unforeseen("kafka", error)
+        for where, answer in (known(answers) or {}).items():
+            before = self._answers.get(where)
+            self._answers[where] = answer if before is None else before.joined(answer)
+        return answers
 
     def unavailable(self) -> Iterator[Unavailable]:
         """The witnesses that a selected check looks at and that could not be read."""

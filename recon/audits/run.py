@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audits import summary
-from recon.audits.accounting import offset_account
+from recon.audits.accounting import sums_of
 from recon.audits.anchor import anchor
 from recon.audits.audit_events import AuditEvents
 from recon.audits.books import of_ledger
@@ -40,6 +40,7 @@ from recon.checks.select import asks_last_run, select, unmatched
 from recon.errors import ConfigError
 from recon.events import Emitter
 from recon.instants import instant
+from recon.judge.account.lines import account_of
 from recon.ledger.heads.signing import public_keys
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
@@ -204,7 +205,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
                 facts_of(
                     project,
                     pipeline,
-                    evidence[pipeline.name].witnesses,
+                    evidence[pipeline.name],
                     results,
                     keeps=options.keep and options.goes_on,
                 )
@@ -239,19 +240,20 @@ def _kept(run: _Run, outcome: RunResult) -> RunResult:
 
 
 def facts_of(
-    project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult], *, keeps: bool = True
+    project: Project, pipeline: Pipeline, evidence: Evidence, results: Sequence[CheckResult], *, keeps: bool = True
 ) -> PipelineFacts:
     """A pipeline's facts; where its witnesses hold values that cannot be summed up, its answer without the figures.
 
     `keeps` is whether the audit stores what it found.
     """
+    witnesses = evidence.witnesses
     try:
         facts = summary.pipeline_facts(project, pipeline, witnesses, results)
         of_pipeline = [result for result in results if result.pipeline == pipeline.name]
         incidents = incidents_of(witnesses, of_pipeline, [sink.name for sink in pipeline.sinks], keeps=keeps)
-        sinks = tuple(
-            replace(sink, account=offset_account(sink.name, witnesses, of_pipeline, incidents)) for sink in facts.sinks
-        )
+        accounts = {sink.name: account_of(evidence.of_sink(sink.name)) for sink in facts.sinks}
+        sums = {name: sums_of(account) for name, account in accounts.items() if account is not None}
+        sinks = tuple(replace(sink, account=sums.get(sink.name)) for sink in facts.sinks)
         return replace(facts, incidents=incidents, sinks=sinks)
     except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
         return _without_figures(project, pipeline, witnesses, results, _unforeseen(error))

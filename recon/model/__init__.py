@@ -43,7 +43,7 @@ from recon.model.evidence import (
     known,
     why_unknown,
 )
-from recon.model.incident import HarmCount, HarmedRange, Incident, IncidentState, NextStep, OffsetAccount, SinkChange
+from recon.model.incident import HarmCount, HarmedRange, Incident, IncidentState, NextStep, OffsetSums, SinkChange
 from recon.model.ledger import (
     RELEASES,
     REMOVALS,
@@ -123,7 +123,7 @@ __all__ = [
     "LiveFiles",
     "LostWrite",
     "NextStep",
-    "OffsetAccount",
+    "OffsetSums",
     "PartitionFacts",
     "Passes",
     "PastAudits",

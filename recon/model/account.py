@@ -5,11 +5,12 @@ Every offset of a topic partition is in exactly one line, so that the lines of a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class OffsetClass(StrEnum):
     """What became of an offset, in order of precedence: the first class that is known of it counts."""
 
-    IN_A_ROW = "in a row"  # of a sink that replaces rows by key: it took the row in
+    IN_A_ROW = "in a row"  # of a sink that replaces rows, or a query that keeps state: it was taken in
     QUARANTINED = "quarantined"
     RELEASED = "released"  # from quarantine, and the release dropped its row
     FILTERED = "filtered"
@@ -41,6 +42,7 @@ class HowKnown(StrEnum):
     ROWS = "read from rows"
     FILES = "read from data files"
     KAFKA = "said by Kafka"
+    SPARK = "said by Spark"
     LOG = "said by the log"
     REMEMBERED = "remembered"  # an earlier audit saw it
     ACCEPTED = "accepted"
@@ -48,6 +50,7 @@ class HowKnown(StrEnum):
 
 
 CLASSES, KNOWN = tuple(OffsetClass), tuple(HowKnown)
+COLUMNS = ("topic", "partition", "start", "end", "offsets", "offset_class", "how", "entry")
 
 
 class AccountLine(NamedTuple):
@@ -109,8 +112,8 @@ class SinkAccount:
     offset_class: npt.NDArray[np.int8]
     how: npt.NDArray[np.int8]
     entry: npt.NDArray[np.int64]
-    doubled: Sequence[tuple[str, int, int, int, int]] = ()
-    doubts: Sequence[str] = ()
+    doubled: Sequence[tuple[str, int, int, int, int]] = field(default=(), kw_only=True)
+    doubts: Sequence[str] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -129,11 +132,11 @@ class SinkAccount:
 
     def take(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> SinkAccount:
         """The account of some lines."""
-        columns = ("topic", "partition", "start", "end", "offsets", "offset_class", "how", "entry")
-        taken = {name: getattr(self, name)[which] for name in columns}
-        return SinkAccount(
-            self.pipeline, self.sink, self.topics, self.writes, **taken, doubled=self.doubled, doubts=self.doubts
-        )
+        return self.replace(**{name: getattr(self, name)[which] for name in COLUMNS})
+
+    def replace(self, **columns: Any) -> SinkAccount:
+        """The account with other columns."""
+        return dataclasses.replace(self, **columns)
 
     def lines(self) -> Iterator[AccountLine]:
         """The lines one by one."""

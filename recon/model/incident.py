@@ -44,7 +44,7 @@ class HarmCount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffsetAccount:
+class OffsetSums:
     """What became of the offsets that were read in the period: a sum whose terms are known independently.
 
     Attributes:

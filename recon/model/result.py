@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from recon.model.books import BookLine
-from recon.model.incident import Harm, Incident, OffsetAccount
+from recon.model.incident import Harm, Incident, OffsetSums
 from recon.model.offsets import Span
 from recon.model.past import PastAudits
 from recon.model.subject import Subject
@@ -369,7 +369,7 @@ class SinkFacts:
     guarantee_kept: bool | None = None
     rows_filtered: int | None = None
     rows_quarantined: int | None = None
-    account: OffsetAccount | None = None
+    account: OffsetSums | None = None
 
 
 # What became of records that somebody accepted, in the answer.

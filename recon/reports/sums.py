@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recon.model import Incident, OffsetAccount, PipelineFacts, RunResult
+from recon.model import Incident, OffsetSums, PipelineFacts, RunResult
 from recon.model.incident import HARMS, Harm
 from recon.reports.words import HARMS as WORDS
 from recon.reports.words import number
@@ -69,13 +69,13 @@ def _amount(incidents: Iterable[Incident], harm: Harm) -> tuple[int, int]:
     return rows, sum(count.offsets for count in counts if count.rows is None)
 
 
-def account_rows(account: OffsetAccount) -> list[tuple[str, int | None]]:
+def account_rows(account: OffsetSums) -> list[tuple[str, int | None]]:
     """The terms of the sum, by their names in the report; those that are zero only where the sum always has them."""
     names = {**_TERMS, "rows": _TERMS["rows"] if account.rows_read else "rows that commits wrote"}
     return [(names[name], value) for name, value in account.terms.items() if value != 0 or name in _ALWAYS]
 
 
-def adds_up(account: OffsetAccount) -> tuple[str, str]:
+def adds_up(account: OffsetSums) -> tuple[str, str]:
     """Whether the sum adds up, as a class of the page and in words."""
     difference = account.difference
     if difference is None:

@@ -91,7 +91,7 @@ class Lake(WorldSources):
         now = self.world.now
         evidence = collect(evidence_of, bounds, Options(), now)
         results = list(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: now))
-        return facts_of(self.project, self.pipeline, evidence.witnesses, results).answer
+        return facts_of(self.project, self.pipeline, evidence, results).answer
 
 
 class _WithLedger(Lake):

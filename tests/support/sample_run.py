@@ -20,7 +20,7 @@ from recon.model import (
     HarmedRange,
     Incident,
     NextStep,
-    OffsetAccount,
+    OffsetSums,
     PartitionFacts,
     PipelineFacts,
     RunResult,
@@ -136,11 +136,11 @@ def _finding(code: Code, message: str, **where) -> Finding:
     return Finding(code=code, message=message, **where)
 
 
-def account(**terms: int | bool | str | None) -> OffsetAccount:
+def account(**terms: int | bool | str | None) -> OffsetSums:
     """What became of offsets; what is not told is 0."""
     names = ("filtered", "quarantined", "control", "aborted", "compacted", "without_record", "lost", "removed")
     zero = dict.fromkeys((*names, "missing", "undecided"), 0)
-    return OffsetAccount(**{**zero, "rows_read": True, **terms})
+    return OffsetSums(**{**zero, "rows_read": True, **terms})
 
 
 def _orders() -> tuple[PipelineFacts, list[CheckResult]]:

@@ -25,6 +25,8 @@ from recon.checks.engine.runner import Answers, Questions
 from recon.checks.select import select
 from recon.errors import EvidenceError
 from recon.evidence.sink_rows import group_of, repeated
+from recon.judge.account.lines import account_of
+from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import hash_of, rows_of
 from recon.model import (
@@ -57,6 +59,7 @@ from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project,
 from recon.project.model import Rows
 from tests.support.codes_page import unlisted
 from tests.support.subjects import assert_subjects
+from tests.truth.accounts import wrong_in
 from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Row, World, fingerprint
 
 Offsets = Mapping[tuple[str, int], int]
@@ -391,7 +394,7 @@ def audit(
     bounds = _selected(world.declared, world.query.topics, options.select)
     evidence = collect(sources, bounds, options, world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
-    facts = facts_of(sources.project, sources.pipeline, evidence.witnesses, results, keeps=options.goes_on)
+    facts = facts_of(sources.project, sources.pipeline, evidence, results, keeps=options.goes_on)
     run = RunResult(
         invocation_id=str(uuid.uuid4()),
         project="truth",
@@ -414,6 +417,10 @@ def audit(
         world.sees_open()
     assert_subjects(results)
     assert unlisted(results) == set(), "docs/evidence_checks.md lists the codes of each check"
+    seen = evidence.of_sink(SINK)
+    account, ledger = account_of(seen), entries_with_unrecorded_commits(seen)
+    if account is not None and ledger is not None:
+        world.wrong_accounts += wrong_in(world, account, ledger, facts.answer)
     told = Judgement(facts.answer, facts.because, results, facts)
     of = [f"from {from_}"] * (from_ is not None) + [f"to {to}"] * (to is not None) + ["--full"] * full + list(only)
     of += [sources_of.__name__] * (sources_of is not WorldSources)

@@ -45,15 +45,9 @@ def has_a_range_in_two_incidents(one: Told) -> bool:
     return bool(counted_twice(one.judgement))
 
 
-def is_complete_though_counts_differ(one: Told) -> bool:
-    """ "complete" was said, and the row account of a sink does not add up."""
-    accounts = [sink.account for sink in one.judgement.facts.sinks if sink.account is not None]
-    world = one.world
-    # Two terms of an account may have one offset: a record that the transform dropped and compaction removed since, and
-    # a row of which somebody accepted that nobody knows whether its transaction was aborted.
-    overlap = "filters" in world.acts and any(topic.compacts for topic in world.topics.values())
-    differ = any(account.difference not in (None, 0) and not account.undecided for account in accounts)
-    return one.judgement.answer == "complete" and differ and not overlap
+def has_a_wrong_account(one: Told) -> bool:
+    """The account of an audit says of an offset what is not so."""
+    return bool(one.world.wrong_accounts)
 
 
 # What must be so of no history.
@@ -62,7 +56,7 @@ RULES: tuple[Rule, ...] = (
     is_refuted_though_nothing_happened,
     has_a_finding_in_no_incident,
     has_a_range_in_two_incidents,
-    is_complete_though_counts_differ,
+    has_a_wrong_account,
 )
 
 

@@ -26,6 +26,7 @@ def test_a_case_of_the_catalogue(name: str) -> None:
     world, judgement = case.story()
     truth = world.truth_since(judgement.first_batch_id)
     assert truth.whole or judgement.answer != "complete", (judgement.because, truth)
+    assert not world.wrong_accounts, world.wrong_accounts
     assert case.codes <= judgement.codes, judgement.codes
     assert not case.never & judgement.codes, judgement.codes
     if truth.whole and not case.codes & {"TAMPERED", "REPAIRED", "STALLED", "MUTATED", "INCONCLUSIVE"}:

@@ -184,6 +184,7 @@ class World:
         self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
         self.lost_unread: set[Place] = set()  # lost before the hook, and no whole audit looked at Kafka since
         self.hidden: set[Place] = set()  # records of which docs/limits.md says that no audit can know their fate
+        self.wrong_accounts: list[str] = []  # what the accounts of audits said that was not so
         self.story: list[tuple[datetime, str]] = []  # what happened, in sentences
 
     # -- Kafka ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -10,6 +10,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
+from recon.judge.account.never_read import late_starts
 from recon.judge.coverage import (
     Coverage,
     Hole,
@@ -31,7 +32,6 @@ from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
-from recon.model.positions import is_kafka
 from recon.text import plural, some
 
 TopicPartition = tuple[str, int]
@@ -56,7 +56,7 @@ class OffsetContinuity(EvidenceCheck):
         asked: dict[TopicPartition, list[Span]] = {}
         covered = coverage(ledger) if ledger is not None else None
         unread = [(key, of, (hole.start, hole.end)) for key, of, hole in judged_holes(covered)] if covered else []
-        unread += [(key, of, (0, below)) for key, of, below in _late_starts(covered)] if covered else []
+        unread += [(key, of, (0, below)) for key, of, below in late_starts(covered)] if covered else []
         for key, incarnation, span in unread:
             wanted = to_ask(witnesses, key, incarnation.topic_id, span)
             asked.setdefault((key.topic, key.partition), []).extend(wanted)
@@ -73,7 +73,7 @@ class OffsetContinuity(EvidenceCheck):
         _report_replays(covered, findings)
         _report_empty(covered, findings)
         _report_recreated(covered, findings)
-        for key, incarnation, below in _late_starts(covered):
+        for key, incarnation, below in late_starts(covered):
             _judge_start(covered, key, incarnation, below, witnesses, findings)
         for key, incarnations in covered.incarnations.items():
             for number, incarnation in enumerate(incarnations):
@@ -88,19 +88,6 @@ class OffsetContinuity(EvidenceCheck):
         return findings.verdict(
             message if judged else quiet(ledger), batches=len(judged), partitions=len(covered.incarnations)
         )
-
-
-def _late_starts(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, int]]:
-    """The partitions that appear while the query runs and are read from another offset on than their first, and which.
-
-    A query begins with a table as it is, or with the version that it was told.
-    """
-    anywhere = _may_start_anywhere(covered)
-    for key, incarnations in covered.incarnations.items():
-        first = incarnations[0].stretches[0]
-        below = min(first.start, first.end)
-        if below and is_kafka(key.topic) and covered.judged(first.first) and key not in anywhere:
-            yield key, incarnations[0], below
 
 
 def _judge_start(
@@ -248,26 +235,6 @@ def _unseen_between(one: EntryHead, other: EntryHead, witnesses: Witnesses) -> s
         return "a commit that no entry names"
     gone = [version for version in range(before + 1, at) if version not in log.commits]
     return f"version {some(gone)} of the sink, whose commit file its log no longer has," if gone else ""
-
-
-def _may_start_anywhere(covered: Coverage) -> set[Key]:
-    """Topic partitions of which startingOffsets explains where reading begins.
-
-    So it is for those of the ledger's first entry, and for a topic that is new in the first micro-batch of an epoch.
-    """
-    heads = covered.slice.heads
-    begins = {key: incarnations[0].stretches[0].first for key, incarnations in covered.incarnations.items()}
-    of_topic: dict[tuple[int, str], set[int]] = {}
-    for key, entry in begins.items():
-        of_topic.setdefault((key.source, key.topic), set()).add(entry)
-
-    def may(key: Key, entry: int) -> bool:
-        before = covered.before(entry)
-        if before is None:
-            return True
-        return heads[before].epoch != heads[entry].epoch and of_topic[key.source, key.topic] == {entry}
-
-    return {key for key, entry in begins.items() if may(key, entry)}
 
 
 def _reason(covered: Coverage, hole: Hole) -> str:

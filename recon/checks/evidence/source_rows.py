@@ -16,12 +16,11 @@ from recon.judge.account.recorded import recorded
 from recon.judge.findings import Findings, no_entries, quiet
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.quarantine_log import judge_quarantine
-from recon.judge.history.recon_commits import rows_in_files
-from recon.judge.open_findings import recheck
-from recon.judge.row_accounting import Account, account
-from recon.judge.rows import of_table, rewriting, rows_from_commit_files, spot_check
+from recon.judge.row_accounting import Account
+from recon.judge.rows import rewriting, rows_from_commit_files, spot_check
 from recon.judge.rows.exploded_rows import judge_made
 from recon.judge.rows.filtered import judge_filtered, rows_filtered
+from recon.judge.rows.of_sink import counts_of, looks_for_repeated_alone, misses_rows, rows_of
 from recon.judge.rows.reasons import (
     added_by_others,
     attested,
@@ -34,7 +33,6 @@ from recon.judge.rows.reasons import (
     without_rows,
 )
 from recon.judge.rows.sink_rows import (
-    SinkRows,
     TopicPartition,
     judged_by_counts,
     rewrites,
@@ -50,10 +48,8 @@ from recon.judge.rows.transactions import (
     readings_of,
 )
 from recon.judge.rows.unwritten import judge_unwritten
-from recon.judge.stateful_operators import operators_of
-from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses, why_unknown
+from recon.model import Code, RowsWitness, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
-from recon.model.once import once
 from recon.text import plural
 
 
@@ -93,7 +89,7 @@ class SourceRows(EvidenceCheck):
         ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None or judged_by_counts(witnesses):
             return ()
-        counts = _account_of(ledger, witnesses)
+        counts = counts_of(ledger, witnesses)
         if not by_counts(counts, witnesses):
             return spot_check.chosen(counts, witnesses, self.sample_rows)
         # Where counts leave a question that the rows of some commits do not answer, the sink's rows are read anyway.
@@ -105,15 +101,15 @@ class SourceRows(EvidenceCheck):
         ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None or rows_lack_source(witnesses):
             return False
-        counts = _account_of(ledger, witnesses)
-        return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
+        counts = counts_of(ledger, witnesses)
+        return misses_rows(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None or witnesses.source_log is not None:
             return {}
-        counts = _account_of(ledger, witnesses)
+        counts = counts_of(ledger, witnesses)
         asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
         for where, spans in _questions_about_rows(counts, witnesses).items():
             asked.setdefault(where, []).extend(spans)
@@ -124,63 +120,16 @@ class SourceRows(EvidenceCheck):
         ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None:
             return no_entries(witnesses)
-        counts = _account_of(ledger, witnesses)
+        counts = counts_of(ledger, witnesses)
         return _judge_counts(counts, witnesses) if judged_by_counts(witnesses) else _judge(counts, witnesses)
-
-
-def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
-    """The counts of the entries; made once for `wants_rows`, `questions` and `judge`, which see the same witnesses."""
-    seen = witnesses
-    return once(
-        ledger,
-        _account_of,
-        lambda: _counted(ledger, witnesses),
-        seen.delta,
-        seen.sink_logs,
-        seen.progress,
-        seen.checkpoint,
-        seen.declared,
-        seen.rewriting,
-        seen.routed,
-        seen.proofs,
-        seen.source_log,
-    )
-
-
-def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
-    proof = witnesses.proof
-    before = proof is not None and proof.filtered
-    records = of_table.records_of(ledger, witnesses)
-    if rewrites(witnesses):
-        given = rewriting.given_to(witnesses)
-        return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records)
-    # In a route's entry, the rows of other routes count as filtered.
-    declared = witnesses.declared
-    filters = None if witnesses.sink in witnesses.routed else declared.filters
-    return account(
-        ledger,
-        operators_of(witnesses),
-        in_files=rows_in_files(witnesses.table_log, ledger.pipeline, ledger.sink),
-        filters=filters,
-        explodes=declared.explodes,
-        filtered_before=before,
-        records=records,
-    )
-
-
-def _misses(counts: Account, witnesses: Witnesses) -> bool:
-    """Whether rows of the sink are needed to tell which offsets it has."""
-    if not reasons(counts, witnesses) and not recheck(witnesses, SourceRows.test):
-        return False
-    return rows_from_commit_files.of_commits(counts, witnesses, SourceRows.test) is None
 
 
 def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """The offsets without a row that nothing explains, and what may be of aborted transactions."""
     if judged_by_counts(witnesses):
         return rewriting.questions(counts, witnesses)
-    sink = _rows_of(counts, witnesses, Findings.of(witnesses))
-    if sink is None or _looks_for_repeated_alone(counts, witnesses):
+    sink = rows_of(counts, witnesses, Findings.of(witnesses))
+    if sink is None or looks_for_repeated_alone(counts, witnesses):
         return {}
     unexplained = recorded(sink)[1].by_partition
     # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
@@ -189,14 +138,6 @@ def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[Topi
     for where, stretches in counts.judged.items() if opened else ():
         asked.setdefault(where, []).extend(readings_of(stretches, opened))
     return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in asked.items()}
-
-
-def _looks_for_repeated_alone(counts: Account, witnesses: Witnesses) -> bool:
-    """Whether rows were read only because a retry may have doubled some: counts prove that none were lost.
-
-    What readers of the sink removed since is then no business of this check, as where rows are not read at all.
-    """
-    return bool(perhaps_repeated(counts, witnesses)) and not _misses(counts, witnesses)
 
 
 def _report_perhaps_repeated(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
@@ -211,24 +152,12 @@ def _report_perhaps_repeated(counts: Account, witnesses: Witnesses, findings: Fi
     )
 
 
-def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
-    """The sink's rows, or those of the micro-batches in question; None where they carry no source offsets, or were not
-    read.
-    """
-    rows: RowsWitness | Unavailable | None = witnesses.rows
-    if not isinstance(rows, RowsWitness):
-        rows = rows_from_commit_files.of_commits(counts, witnesses, SourceRows.test)
-    if rows is None or not rows.has_source_columns:
-        return None
-    return SinkRows(witnesses, counts.covered.slice, counts, rows, findings)
-
-
 def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
     why, findings = reasons(counts, witnesses), Findings.of(witnesses)
-    sink, explained, missing = _rows_of(counts, witnesses, findings), Counter[str](), 0
+    sink, explained, missing = rows_of(counts, witnesses, findings), Counter[str](), 0
     with_row: dict[str, int] = {}
-    if sink is not None and not _looks_for_repeated_alone(counts, witnesses):
+    if sink is not None and not looks_for_repeated_alone(counts, witnesses):
         missing = sum(one.piece.size for one in without_row(sink))
         if sink.rows.of is None:  # else the rows are not all of the period
             with_row = {"offsets_with_row": held(sink)}
@@ -288,7 +217,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         for reason in doubling:
             message = f"{reason}, and no row says which record it was made of"
             findings.add(Code.INCONCLUSIVE, message, about=reason)
-    sink = _rows_of(counts, witnesses, findings)
+    sink = rows_of(counts, witnesses, findings)
     if sink is not None:
         judge_present(sink)
     else:

@@ -25,7 +25,7 @@ class NotAnswered:
 
     def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
         """The offsets that no answer speaks of."""
-        for where, pieces in left.by_partition.items():
+        for where, pieces in _of_todays_topic(sink, left):
             answer = sink.witnesses.probes.get(where)
             what, unclear = "are in no row, and Kafka could not be read to explain them", Spans.of(_of(pieces))
             if answer is not None:
@@ -48,7 +48,7 @@ class FoundLost:
                 continue
             found = (o for o in proof.open if o.check == _CHECK and o.finding.code is Code.GAP and o.is_in(*where))
             lost = Spans.of(span for one in found if one.finding.rows == one.spans.size for span in one.spans)
-            for piece in inside(pieces, lost.intersect(_deleted(sink.witnesses.probes[where]))):
+            for piece in inside(_gone(sink, pieces), lost):
                 yield Classified(piece, OffsetClass.LOST, HowKnown.REMEMBERED, Told(Code.GAP, what, records=True))
 
 
@@ -61,10 +61,8 @@ class ProvedBefore:
     def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
         """The deleted offsets of these micro-batches."""
         proved = self._proved(sink)
-        for where, pieces in left.by_partition.items() if proved else ():
-            of_proved = (piece for piece in pieces if piece.entry in proved)
-            for piece in inside(of_proved, _deleted(sink.witnesses.probes[where])):
-                yield Classified(piece, OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED)
+        for piece in _gone(sink, [piece for piece in left.pieces if piece.entry in proved]):
+            yield Classified(piece, OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED)
 
     def _proved(self, sink: SinkRows) -> frozenset[int]:
         proof, asked = sink.witnesses.proof, recorded(sink)[1]
@@ -85,6 +83,17 @@ class ProvedBefore:
             if holes is not None and not counted.explodes and size <= holes + (counted.dropped or 0):
                 proved.add(entry)
         return frozenset(proved)
+
+
+class OfAnotherTopic:
+    """Their topic was deleted and created again: what Kafka has under its name now are other records."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The offsets that were read of a topic with another id than Kafka's."""
+        for piece in left.pieces:
+            if _is_of_another_topic(sink, piece):
+                what = f"are in no row, and topic {piece.key.topic} was created again since: its records are others now"
+                yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
 
 
 class Deleted:
@@ -253,6 +262,30 @@ def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
     return ((piece.start, piece.end) for piece in pieces)
 
 
+def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """What Kafka no longer has of them: it deleted them, or the topic."""
+    for piece in pieces:
+        if _is_of_another_topic(sink, piece):
+            yield piece
+        elif (answer := sink.witnesses.probes.get(piece.where)) is not None:
+            yield from inside((piece,), _deleted(answer))
+
+
+def _of_todays_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[tuple[TopicPartition, Sequence[Piece]]]:
+    """The offsets by topic partition, but for those of a topic that was deleted."""
+    for where, pieces in left.by_partition.items():
+        yield where, [piece for piece in pieces if not _is_of_another_topic(sink, piece)]
+
+
+def _is_of_another_topic(sink: SinkRows, piece: Piece) -> bool:
+    """Whether Kafka's topic is known to be another one than the micro-batch read."""
+    now = sink.witnesses.topic(piece.key.topic)
+    if now is None or now.topic_id is None or not sink.has_other_topics(now.topic, now.topic_id):
+        return False
+    of_name = (r.topic_id for r in sink.ledger.ranges.of(piece.entry) if (r.topic, r.partition) == piece.where)
+    return now.topic_id not in (ids := set(of_name)) and None not in ids
+
+
 def _deleted(answer: ProbeAnswer) -> Spans:
     return Spans.of([(0, answer.log_start)])
 
@@ -273,6 +306,7 @@ TOLD_BY_KAFKA: Sequence[Provider] = (
     NotAnswered(),
     FoundLost(),
     ProvedBefore(),
+    OfAnotherTopic(),
     Deleted(),
     HadARecord(),
     WithoutARecord(),

@@ -189,9 +189,7 @@ def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> froze
     """
     heads, operators = counts.covered.slice.heads, counts.operators
     stateful = [entry for entry in counts.open if operators.keeps_state(heads[entry])]
-    read = [entry for entry in stateful if operators.read_whole(heads[entry], counts.width[entry])]
-    if not rewrites(witnesses):
-        read = [entry for entry in read if not counts.counted[entry].lost]
+    read = [entry for entry in stateful if is_attested(counts, witnesses, entry)]
     if read:
         findings.add(
             Code.ATTESTED_ONLY,
@@ -200,6 +198,14 @@ def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> froze
             "state made of them",
         )
     return frozenset((*read, *awaited(stateful, counts, witnesses, findings)))
+
+
+def is_attested(counts: Account, witnesses: Witnesses, entry: int) -> bool:
+    """Whether Spark says of a micro-batch of a stateful query, which counts do not prove, that it read every offset."""
+    head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
+    if counted.proved or not counts.operators.keeps_state(head) or (counted.lost and not rewrites(witnesses)):
+        return False
+    return counts.operators.read_whole(head, counts.width[entry])
 
 
 def awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findings: Findings) -> list[int]:

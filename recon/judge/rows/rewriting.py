@@ -47,7 +47,7 @@ def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spa
     """The ranges of the micro-batches that the ledger's counts do not prove, or that may hold aborted records."""
     requested: dict[TopicPartition, list[Span]] = {}
     for entry in (*counts.open, *perhaps_aborted(counts, witnesses), *to_confirm(counts, witnesses)):
-        for read in _ranges(counts, entry):
+        for read in ranges_read(counts, entry):
             requested.setdefault((read.topic, read.partition), []).append(read.span)
     return {where: Spans.of(ranges) for where, ranges in requested.items()}
 
@@ -58,13 +58,13 @@ def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
     These lie anywhere in a partition in which another micro-batch has offsets without a record, or of which Kafka shows
     that transactions ended in what no micro-batch read.
     """
-    holed = {(read.topic, read.partition) for entry in counts.open for read in _ranges(counts, entry)}
+    holed = {(read.topic, read.partition) for entry in counts.open for read in ranges_read(counts, entry)}
     holed |= ended_unread(counts, witnesses)
     opened, proved = read_while_open(counts, witnesses), read_uncommitted(counts).difference(counts.open)
     return sorted(
         entry
         for entry in (proved if holed else proved & opened)
-        if entry in opened or any((read.topic, read.partition) in holed for read in _ranges(counts, entry))
+        if entry in opened or any((read.topic, read.partition) in holed for read in ranges_read(counts, entry))
     )
 
 
@@ -95,12 +95,12 @@ def to_confirm(counts: Account, witnesses: Witnesses) -> list[int]:
 
 def _holed(counts: Account, witnesses: Witnesses) -> set[TopicPartition]:
     """Topic partitions that are known to have offsets without a record, as those of transaction markers."""
-    holed = {(read.topic, read.partition) for entry in counts.open for read in _ranges(counts, entry)}
+    holed = {(read.topic, read.partition) for entry in counts.open for read in ranges_read(counts, entry)}
     return holed | ended_unread(counts, witnesses)
 
 
 def _is_in(counts: Account, entry: int, places: Collection[TopicPartition]) -> bool:
-    return any((read.topic, read.partition) in places for read in _ranges(counts, entry))
+    return any((read.topic, read.partition) in places for read in ranges_read(counts, entry))
 
 
 def said(counts: Account, witnesses: Witnesses) -> str:
@@ -108,7 +108,7 @@ def said(counts: Account, witnesses: Witnesses) -> str:
     counted = [
         entry
         for entry in to_confirm(counts, witnesses)
-        if not any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
+        if not any(isinstance(held_in_kafka(read, witnesses), str) for read in ranges_read(counts, entry))
     ]
     if witnesses.source_log is not None:
         return f"; the log of what was read has the rows of {plural(len(counted), 'micro-batch')}"
@@ -138,7 +138,7 @@ def judge(
         _judge_proved(counts, entry, witnesses, findings)
     holed = _holed(counts, witnesses)
     for entry in to_confirm(counts, witnesses):
-        unread = any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
+        unread = any(isinstance(held_in_kafka(read, witnesses), str) for read in ranges_read(counts, entry))
         # Elsewhere numbers of rows prove as much as they can where Kafka does not show the records any more.
         if not unread or (_is_in(counts, entry, holed) and not _was_proved(counts, entry, witnesses)):
             _judge(counts, entry, witnesses, findings, explained)
@@ -152,14 +152,14 @@ def _was_proved(counts: Account, entry: int, witnesses: Witnesses) -> bool:
         return False
     if any((one.finding.epoch, one.finding.batch_id) == (head.epoch, head.batch_id) for one in proof.open):
         return False
-    return any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
+    return any(isinstance(held_in_kafka(read, witnesses), str) for read in ranges_read(counts, entry))
 
 
 def _judge_proved(counts: Account, entry: int, witnesses: Witnesses, findings: Findings) -> None:
     """A micro-batch with as many rows as offsets has rows of every record that Kafka shows as aborted."""
     head = counts.covered.slice.heads[entry]
-    for read in _ranges(counts, entry):
-        answer = _held(read, witnesses)
+    for read in ranges_read(counts, entry):
+        answer = held_in_kafka(read, witnesses)
         if isinstance(answer, str) or not answer["aborted"]:
             continue  # what Kafka does not show any more, counts prove as far as they can
         records = plural(answer["aborted"], "record")
@@ -183,7 +183,7 @@ def _judge(
     explained: dict[TopicPartition, Counter[str]],
 ) -> None:
     head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
-    ranges = _ranges(counts, entry)
+    ranges = ranges_read(counts, entry)
     only = ranges[0] if len(ranges) == 1 else None
     key, span = (None, None) if only is None else (Key(only.source, only.topic, only.partition), only.span)
 
@@ -212,7 +212,7 @@ def _judge(
     accounted = taken + counted.quarantined + (counted.dropped or 0)
     held: dict[TopicPartition, Counter[str]] = {}
     for read in ranges:
-        answer = _held(read, witnesses)
+        answer = held_in_kafka(read, witnesses)
         if isinstance(answer, str):
             short = f" with {plural(counted.deficit, 'offset')} without a counted row" if counted.deficit else ""
             report(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
@@ -221,10 +221,10 @@ def _judge(
     committed, aborted = (sum(of[reader] for of in held.values()) for reader in ("committed", "aborted"))
     uncommitted_too = (head.isolation_level or witnesses.isolation_level) == "read_uncommitted"
     records = committed + aborted if uncommitted_too else committed
-    unknown = _unknown(head, counts, counted.dropped)
+    unknown = may_have_dropped(head, counts, counted.dropped)
     if witnesses.source_log is not None:
         for code, sentence in of_table.faults(
-            counts, entry, _ranges(counts, entry), accounted, records, unknown=unknown, declared=witnesses.declared
+            counts, entry, ranges_read(counts, entry), accounted, records, unknown=unknown, declared=witnesses.declared
         ):
             report(code, sentence)
         return
@@ -263,18 +263,18 @@ def _judge(
             tally["aborted"] += of["aborted"]
 
 
-def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
+def may_have_dropped(head: EntryHead, counts: Account, dropped: int | None) -> bool:
     """Whether the transform may have dropped rows that no entry tells of."""
     recorded = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
     return not recorded and (counts.transforms or counts.only_rebuilt)
 
 
-def _ranges(counts: Account, entry: int) -> list[OffsetSpan]:
+def ranges_read(counts: Account, entry: int) -> list[OffsetSpan]:
     """What a micro-batch read."""
     return [read for read in counts.covered.slice.ranges.of(entry) if read.span.size > 0]
 
 
-def _held(read: OffsetSpan, witnesses: Witnesses) -> dict[str, int] | str:
+def held_in_kafka(read: OffsetSpan, witnesses: Witnesses) -> dict[str, int] | str:
     """How many offsets of a range have a committed record, an aborted one or none; or why they cannot be counted."""
     if witnesses.source_log is not None or not is_kafka(read.topic):
         rows = of_table.rows_in(read, witnesses.source_log)

@@ -63,6 +63,10 @@ class SinkRows:
                 again.setdefault((read.topic, read.partition), []).append(read.span)
         return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in again.items()}
 
+    def has_other_topics(self, topic: str, topic_id: str) -> bool:
+        """Whether the ledger has ranges of a topic of this name with another id."""
+        return any(name == topic and of not in (topic_id, None) for _, name, of in self.ledger.ranges.topics)
+
     def held_of(self, batch_id: int) -> CountedRows | None:
         """The rows of a micro-batch; None where they cannot be told from those of other writes.
 

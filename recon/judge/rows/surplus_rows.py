@@ -118,11 +118,11 @@ def _judge_duplicates(sink: SinkRows) -> None:
         in_groups = sum(group.present.size for group in groups)
         if in_groups <= sink.present[where].size or _may_repeat(sink, stretches):
             continue
-        depths = list(_depths(span for group in groups for span in group.present))
-        several = Spans.of(span for span, depth in depths if depth > 1)
+        deep = list(depths(span for group in groups for span in group.present))
+        several = Spans.of(span for span, depth in deep if depth > 1)
         not_of_each = several.minus(_recurring(sink.counts, stretches.keys)) if incarnations > 1 else Spans()
-        for depth in sorted({depth for _, depth in depths if depth > 1}):
-            at = Spans.of(span for span, found in depths if found == depth)
+        for depth in sorted({depth for _, depth in deep if depth > 1}):
+            at = Spans.of(span for span, found in deep if found == depth)
             at = at if depth > incarnations else at.intersect(not_of_each)
             sink.report(
                 doubled(sink.witnesses)[0],
@@ -218,8 +218,8 @@ def _read_at_least(sink: SinkRows, where: TopicPartition, times: int) -> Spans:
     """The offsets that so many judged entries or more read."""
     stretches = sink.counts.judged.get(where)
     read = stretches.readings(stretches.ranges) if stretches is not None else ()
-    depths = _depths(Span(piece.start, piece.end) for piece in read if sink.ledger.heads[piece.entry].reads)
-    return Spans.of(span for span, depth in depths if depth >= times)
+    deep = depths(Span(piece.start, piece.end) for piece in read if sink.ledger.heads[piece.entry].reads)
+    return Spans.of(span for span, depth in deep if depth >= times)
 
 
 def _without(found: Iterable[tuple[Span, int]], spans: Spans) -> Iterator[tuple[Span, int]]:
@@ -250,7 +250,7 @@ def _with_topics(sink: SinkRows, group: RowGroup) -> Iterator[tuple[Span, int]]:
         yield from ((span, 1) for span in group.present)
         return
     of_topics = [span for spans in read.values() for span in Spans.of(spans).intersect(group.present)]
-    yield from _depths(of_topics)
+    yield from depths(of_topics)
     yield from ((span, len(read)) for span in group.present.minus(Spans.of(of_topics)))
 
 
@@ -332,7 +332,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         for piece, head in ((piece, sink.ledger.heads[piece.entry]) for piece in stretches.readings(mine))
         if head.is_micro_batch and group.batch_id in (head.batch_id, WITHOUT_NUMBER)
     ]
-    twice = Spans.of(span for span, depth in _depths(Span(p.start, p.end) for p in readings) if depth > 1)
+    twice = Spans.of(span for span, depth in depths(Span(p.start, p.end) for p in readings) if depth > 1)
     if twice.size == surplus:
         sink.report(
             code,
@@ -422,7 +422,7 @@ def _recurring(counts: Account, keys: Iterable[Key]) -> Spans:
     return recurring
 
 
-def _depths(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+def depths(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
     """How many of some ranges hold each offset, where any does."""
     steps: Counter[int] = Counter()
     for start, end in spans:
@@ -445,7 +445,7 @@ def _judge_removals(sink: SinkRows) -> None:
         for where, spans in by_key((s.source, s.topic, s.partition, *s.span) for s in sink.ledger.ranges.of(i)).items():
             every = [span for group in sink.groups.get((where.topic, where.partition), ()) for span in group.present]
             held += spans.intersect(sink.present.get((where.topic, where.partition), Spans())).size
-            twice = Spans.of(span for span, depth in _depths(every) if depth > 1).intersect(spans)
+            twice = Spans.of(span for span, depth in depths(every) if depth > 1).intersect(spans)
             for span in twice:
                 left = f"{where}: {offsets(*span)} have more rows than one, though {named(head)} removed such"
                 sink.findings.add(doubled(sink.witnesses)[0], left, head=head, key=where, span=span)

@@ -13,8 +13,9 @@ from recon.judge.checkpoint.writes import FirstReadings
 from recon.judge.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
 from recon.judge.row_accounting import Account, Piece, account
 from recon.model import LedgerSlice
-from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
-from recon.testing.evidence import TOPIC, Entry, ledger, span
+from recon.model.offsets import GrowingSpans, Span, Spans
+from recon.testing.evidence import TOPIC
+from tests.support.ledgers import ledgers
 
 KEY = Key(0, TOPIC, 0)
 
@@ -90,38 +91,6 @@ def test_holes_and_overlaps(read: Sequence[tuple[int, int]], anchors: int) -> No
 
 
 # -- ledgers -----------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def ledgers(draw: st.DrawFn) -> LedgerSlice:
-    """Entries that go on, leave out, read again, go back, come from two sources and from a topic created again."""
-    position = {0: 0, 1: 0}
-    entries = []
-    topic_id = "id-1"
-    for batch_id in range(draw(st.integers(1, 9))):
-        if draw(st.integers(0, 6)) == 0:
-            topic_id = "id-2"
-        read: list[OffsetSpan] = []
-        for source in draw(st.sampled_from([[0], [0], [0, 1]])):
-            start = max(position[source] + draw(st.sampled_from([0, 0, 0, 2, -3, -8])), 0)
-            end = max(start + draw(st.sampled_from([5, 5, 3, 0, -2])), 0)
-            position[source] = end
-            read.append(span(start, end, topic_id=topic_id, source=source))
-        width = sum(max(r.end_offset - r.start_offset, 0) for r in read)
-        filtered = min(width, draw(st.sampled_from([0, 0, 1])))
-        again = draw(st.sampled_from([1, 1, 1, 2]))
-        for attempt in range(again):
-            entries.append(
-                Entry(
-                    batch_id,
-                    *read,
-                    rows_written=width - filtered,
-                    rows_filtered=filtered,
-                    sink_version=batch_id,
-                    status="already_committed" if attempt else "committed",
-                )
-            )
-    return ledger(*entries, anchors=draw(st.integers(0, len(entries) - 1)), complete=draw(st.booleans()))
 
 
 def _pieces(counts: Account, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:

@@ -1,0 +1,125 @@
+"""What numbers say of a micro-batch: how many of its offsets are of each class, where nothing says which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from recon.judge.history.table_history import changes_rows, is_restore, others, removes_rows
+from recon.judge.row_accounting import Account, Counted
+from recon.judge.rows.reasons import is_attested
+from recon.judge.rows.rewriting import held_in_kafka, may_have_dropped, ranges_read
+from recon.judge.rows.sink_rows import rewrites
+from recon.lazy import np
+from recon.model import Witnesses
+from recon.model.account import HowKnown, OffsetClass
+from recon.model.offsets import Spans
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Share(NamedTuple):
+    """So many offsets of a micro-batch are of a class."""
+
+    offset_class: OffsetClass
+    how: HowKnown
+    offsets: int
+
+
+def shares(counts: Account, witnesses: Witnesses, entry: int, size: int) -> Iterator[Share]:
+    """The classes of an entry's offsets; their numbers add up to `size`.
+
+    `size` are the offsets that it was the first to read. Where these are not all of its ranges, or where rows do not
+    answer to offsets, its counts say nothing of them.
+    """
+    counted = counts.counted[entry]
+    known = counted.deficit is not None and not (counted.explodes or counted.surplus or counted.doubted)
+    short = (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
+    if size == counts.width[entry] and is_attested(counts, witnesses, entry):
+        yield Share(OffsetClass.IN_A_ROW, HowKnown.SPARK, size)
+        return
+    if not known or size != counts.width[entry] or short > size or counted.lost not in (0, counted.deficit):
+        yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, size)
+        return
+    of_class = (
+        (OffsetClass.IN_A_ROW, size - short),
+        (OffsetClass.QUARANTINED, counted.quarantined),
+        (OffsetClass.FILTERED, counted.dropped or 0),
+        (OffsetClass.LOST, counted.lost),
+    )
+    for offset_class, offsets in of_class:
+        if offsets:
+            yield Share(offset_class, HowKnown.COUNTED, offsets)
+    if counted.deficit and not counted.lost:
+        yield from _without_a_row(counts, counted, witnesses, entry)
+
+
+def _without_a_row(counts: Account, counted: Counted, witnesses: Witnesses, entry: int) -> Iterator[Share]:
+    """The offsets that no counted row accounts for: those without a record, as Kafka says, and the rest."""
+    head, left = counts.covered.slice.heads[entry], counted.deficit or 0
+    absent = aborted = 0
+    for read in ranges_read(counts, entry):
+        answer = held_in_kafka(read, witnesses)
+        if isinstance(answer, str):
+            yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
+            return
+        absent, aborted = absent + answer["absent"], aborted + answer["aborted"]
+    if (head.isolation_level or witnesses.isolation_level) == "read_uncommitted":
+        aborted = 0  # their records were read as well
+    if absent + aborted > left:
+        yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
+        return
+    compacts = all(_is_compacted(read.topic, witnesses) for read in ranges_read(counts, entry))
+    for offset_class, offsets in (
+        (OffsetClass.COMPACTED if compacts else OffsetClass.MARKER, absent),
+        (OffsetClass.ABORTED, aborted),
+    ):
+        if offsets:
+            yield Share(offset_class, HowKnown.KAFKA, offsets)
+    left -= absent + aborted
+    again = min(left, _read_again(counts, entry))
+    if again:
+        yield Share(OffsetClass.IN_A_ROW, HowKnown.COUNTED, again)
+    if left > again:
+        unsure = may_have_dropped(head, counts, counted.dropped)
+        known = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING) if unsure else (OffsetClass.LOST, HowKnown.KAFKA)
+        yield Share(*known, left - again)
+
+
+def _is_compacted(topic: str, witnesses: Witnesses) -> bool:
+    described = witnesses.topic(topic)
+    return described is not None and "compact" in described.cleanup_policy
+
+
+def _read_again(counts: Account, entry: int) -> int:
+    """How many offsets of an entry repairs read once more, and have a row of each."""
+    heads, again = counts.covered.slice.heads, 0
+    repairs = [
+        at
+        for at, counted in counts.counted.items()
+        if heads[at].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
+    ]
+    for read in ranges_read(counts, entry) if repairs else ():
+        spans = (
+            one.span
+            for at in repairs
+            for one in ranges_read(counts, at)
+            if (one.topic, one.partition) == (read.topic, read.partition)
+        )
+        again += Spans.of([read.span]).intersect(Spans.of(spans)).size
+    return again
+
+
+def changed_since(counts: Account, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
+    """Of each entry, whether somebody may have changed its rows since it wrote them; all, where no log says when."""
+    heads, log = counts.covered.slice.heads, witnesses.table_log
+    if log is None:
+        return np.ones(len(heads), np.bool_)
+    removes = changes_rows if rewrites(witnesses) else removes_rows
+    changed = [commit.version for commit in others(log, counts.covered.slice) if removes(commit)]
+    changed += [version for version, commit in log.commits.items() if is_restore(commit)]
+    newest = max(changed, default=None)
+    if newest is None:
+        return np.ones(len(heads), np.bool_)
+    return np.array([head.sink_version is None or head.sink_version < newest for head in heads], np.bool_)

@@ -1,0 +1,370 @@
+"""The account of one sink: every offset that its stream went past, in one line, with what became of it.
+
+The ranges of the ledger are cut up by what is known of them: offset by offset where rows were read, or where counts
+prove a micro-batch that left nothing out; else by numbers per micro-batch (`counts`). Which of the two, `_Exact` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recon.judge.account.by_count import Share, changed_since, shares
+from recon.judge.account.fold import Classified
+from recon.judge.account.missing import without_row
+from recon.judge.account.never_read import NeverRead, never_read
+from recon.judge.findings import Findings
+from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.row_accounting import Account
+from recon.judge.rows.of_sink import counts_of, looks_for_repeated_alone, rows_of
+from recon.judge.rows.reasons import added_by_others, changes
+from recon.judge.rows.sink_rows import SinkRows, judged_by_counts
+from recon.judge.rows.surplus_rows import depths
+from recon.lazy import np
+from recon.model import Witnesses
+from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
+from recon.model.offsets import GrowingSpans, Span, Spans
+from recon.model.positions import is_kafka
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+_IN_A_ROW = CLASSES.index(OffsetClass.IN_A_ROW)
+_COUNTED, _ROWS, _FILES = (KNOWN.index(how) for how in (HowKnown.COUNTED, HowKnown.ROWS, HowKnown.FILES))
+
+
+def account_of(witnesses: Witnesses) -> SinkAccount | None:
+    """The account of the judged sink, for the judged entries of its ledger; None where it has none that read Kafka.
+
+    Args:
+        witnesses: of the sink, with the rows and Kafka's answers that the audit read. What was not read is not known.
+    """
+    ledger = entries_with_unrecorded_commits(witnesses)
+    if ledger is None:
+        return None
+    counts = counts_of(ledger, witnesses)
+    topics, ranges = _first_readings(counts)
+    if not topics:
+        return None
+    rows = None if judged_by_counts(witnesses) else rows_of(counts, witnesses, Findings.of(witnesses))
+    if rows is not None and looks_for_repeated_alone(counts, witnesses):
+        rows = None
+    exact = _Exact.of(counts, topics, ranges, rows)
+    found = [
+        _whole(ranges.take(exact.counted), _IN_A_ROW, _COUNTED),
+        *(_cut(ranges.take(exact.by_rows), without_row(rows), topics, rows) if rows is not None else ()),
+        *_by_count(counts, witnesses, ranges.take(~(exact.counted | exact.by_rows))),
+    ]
+    numbers = {topic: number for number, topic in enumerate(topics)}
+    others_wrote = bool(added_by_others(counts, witnesses))  # rows without a _batch_id do not say what they are of
+    unread = [
+        AccountLine(
+            numbers.setdefault((one.key.source, one.key.topic, one.incarnation.topic_id), len(numbers)),
+            one.key.partition,
+            *span,
+            span.size,
+            offset_class,
+            how,
+            -1,
+        )
+        for one in never_read(counts.covered, witnesses, lost=not others_wrote)
+        for span, offset_class, how in _with_rows(one, topics, rows)
+    ]
+    columns = _joined([*found, _columns(unread)])
+    doubts = list(changes(counts, witnesses)) if rows is None or rows.rows.of is not None else []
+    account = SinkAccount(
+        ledger.pipeline,
+        ledger.sink,
+        list(numbers),
+        [Write(head.epoch, head.batch_id, head.sink_version) for head in ledger.heads],
+        **columns,
+        doubled=list(_doubled(rows)) if rows is not None else (),
+        doubts=doubts,
+    )
+    account = _doubted(account, counts, witnesses) if doubts else account
+    return _accepted(account, witnesses)
+
+
+def _with_rows(
+    one: NeverRead, topics: Sequence[tuple[int, str, str | None]], rows: SinkRows | None
+) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
+    """Offsets that no micro-batch read; another program, or a write without an entry, may have brought rows of them."""
+    # A log that got shorter has an offset twice: it counts once, as it was read first.
+    spans = Spans.of([one.span]).minus(one.incarnation.walked.covered)
+    where = (one.key.topic, one.key.partition)
+    alone = [topic for topic in topics if topic[1] == one.key.topic] == [
+        (one.key.source, one.key.topic, one.incarnation.topic_id)
+    ]
+    present = rows.present.get(where, Spans()) if rows is not None and alone else Spans()
+    for span in spans.intersect(present):
+        yield span, OffsetClass.IN_A_ROW, HowKnown.ROWS
+    for span in spans.minus(present):
+        yield span, one.offset_class, one.how
+
+
+# -- what was read, each offset once ---------------------------------------------------------------------------------
+
+
+class _Ranges(NamedTuple):
+    """Ranges in columns; no offset is in two of them."""
+
+    topic: Ints
+    partition: Ints
+    start: Ints
+    end: Ints
+    entry: Ints
+
+    def take(self, which: Bools | Ints) -> _Ranges:
+        return _Ranges(*(column[which] for column in self))
+
+
+def _first_readings(counts: Account) -> tuple[list[tuple[int, str, str | None]], _Ranges]:
+    """What judged entries read of Kafka before any other did, range by range, and the topics that `topic` indexes."""
+    covered, numbers = counts.covered, dict[tuple[int, str, str | None], int]()
+    parts: list[tuple[int, int, Ints, Ints, Ints]] = []
+    for key, incarnations in covered.incarnations.items():
+        for incarnation in incarnations if is_kafka(key.topic) else ():
+            seen = GrowingSpans()
+            topic = (key.source, key.topic, incarnation.topic_id)
+            for stretch in incarnation.stretches:
+                if stretch.end <= stretch.start:
+                    continue
+                if stretch.first < incarnation.anchors:
+                    seen.add(0, stretch.end)  # what is below it is the business of earlier audits
+                    continue
+                new = list(seen.add(stretch.start, stretch.end))
+                if not covered.judged(stretch.first) or not new:
+                    continue
+                low, high = stretch.rows
+                ends, entries = (of[low:high].astype(np.int64, copy=False) for of in (covered.ends, covered.entries))
+                starts = np.concatenate(([stretch.start], ends[:-1]))
+                if new != [(stretch.start, stretch.end)]:
+                    starts, ends, entries = _within(starts, ends, entries, new)
+                kept = ends > starts
+                parts.append(
+                    (numbers.setdefault(topic, len(numbers)), key.partition, starts[kept], ends[kept], entries[kept])
+                )
+    sizes = [len(part[2]) for part in parts]
+    none = np.zeros(0, np.int64)
+    return list(numbers), _Ranges(
+        np.repeat(np.array([part[0] for part in parts], np.int64), sizes),
+        np.repeat(np.array([part[1] for part in parts], np.int64), sizes),
+        np.concatenate([none, *(part[2] for part in parts)]),
+        np.concatenate([none, *(part[3] for part in parts)]),
+        np.concatenate([none, *(part[4] for part in parts)]),
+    )
+
+
+def _within(starts: Ints, ends: Ints, entries: Ints, spans: Iterable[tuple[int, int]]) -> tuple[Ints, Ints, Ints]:
+    """The parts of ascending ranges that lie in some spans."""
+    found = []
+    for start, end in spans:
+        low, high = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(starts, end))
+        found.append((np.maximum(starts[low:high], start), np.minimum(ends[low:high], end), entries[low:high]))
+    starts, ends, entries = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    return starts, ends, entries
+
+
+# -- which of them are known offset by offset ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Exact:
+    """Which ranges are in rows whole, by the counts of the write, and of which the rows were looked for."""
+
+    counted: Bools
+    by_rows: Bools
+
+    @classmethod
+    def of(
+        cls,
+        counts: Account,
+        topics: Sequence[tuple[int, str, str | None]],
+        ranges: _Ranges,
+        rows: SinkRows | None,
+    ) -> _Exact:
+        heads = counts.covered.slice.heads
+        whole, looked_for = np.zeros(len(heads), np.bool_), np.zeros(len(heads), np.bool_)
+        for entry, counted in counts.counted.items():
+            whole[entry] = counted.proved and not counted.dropped and not counted.quarantined
+            if rows is not None and (rows.witnesses.observed or not heads[entry].is_observed):
+                of = rows.rows.of
+                looked_for[entry] = of is None or (heads[entry].epoch, heads[entry].batch_id) in of
+        # Rows carry neither the topic's id nor the source: where several are read, they do not tell which is theirs.
+        names = [name for _, name, _ in topics]
+        alone = np.array([names.count(name) == 1 for name in names], np.bool_)
+        by_rows = looked_for[ranges.entry] & alone[ranges.topic]
+        return cls(whole[ranges.entry] & ~by_rows, by_rows)
+
+
+def _cut(
+    ranges: _Ranges, without: Iterable[Classified], topics: Sequence[tuple[int, str, str | None]], rows: SinkRows
+) -> Iterator[_Columns]:
+    """Ranges whose rows were looked for, cut up by the offsets without a row; all others are in rows."""
+    how = _ROWS if rows.rows.of is None else _FILES
+    number = {(source, name): at for at, (source, name, _) in enumerate(topics)}
+    pieces: dict[tuple[int, int], list[Classified]] = {}
+    for one in without:
+        key = one.piece.key
+        if (key.source, key.topic) in number:
+            pieces.setdefault((number[key.source, key.topic], key.partition), []).append(one)
+    touched = np.zeros(len(ranges.start), np.bool_)
+    for (topic, partition), several in pieces.items():
+        mine = (ranges.topic == topic) & (ranges.partition == partition)
+        if mine.any():
+            touched |= mine
+            yield _cut_of_partition(ranges.take(mine), several, how)
+    yield _whole(ranges.take(~touched), _IN_A_ROW, how)
+
+
+def _cut_of_partition(ranges: _Ranges, without: Sequence[Classified], how: int) -> _Columns:
+    ranges = ranges.take(np.argsort(ranges.start, kind="stable"))
+    pieces = sorted(without, key=lambda one: one.piece.start)
+    starts = np.array([one.piece.start for one in pieces], np.int64)
+    ends = np.array([one.piece.end for one in pieces], np.int64)
+    points = np.unique(np.concatenate((ranges.start, ranges.end, starts, ends)))
+    low, high = points[:-1], points[1:]
+    of = np.searchsorted(ranges.start, low, side="right") - 1
+    kept = (of >= 0) & (low < ranges.end[of])
+    low, high, of = low[kept], high[kept], of[kept]
+    piece = np.searchsorted(starts, low, side="right") - 1
+    lacks = (piece >= 0) & (low < ends[piece])
+    classes = np.array([CLASSES.index(one.offset_class) for one in pieces], np.int8)
+    known = np.array([KNOWN.index(one.how) for one in pieces], np.int8)
+    return _Columns(
+        ranges.topic[of],
+        ranges.partition[of],
+        low,
+        high,
+        high - low,
+        np.where(lacks, classes[piece], _IN_A_ROW).astype(np.int8),
+        np.where(lacks, known[piece], how).astype(np.int8),
+        ranges.entry[of],
+    )
+
+
+# -- by numbers per micro-batch ---------------------------------------------------------------------------------------
+
+
+def _by_count(counts: Account, witnesses: Witnesses, ranges: _Ranges) -> Iterator[_Columns]:
+    """Lines of micro-batches of which numbers are known; a micro-batch of one class keeps its ranges."""
+    order = np.argsort(ranges.entry, kind="stable")
+    ranges = ranges.take(order)
+    firsts = np.flatnonzero(np.append(True, ranges.entry[1:] != ranges.entry[:-1])[: len(ranges.entry)])
+    sizes = np.add.reduceat(ranges.end - ranges.start, firsts).tolist() if len(firsts) else []
+    lines: list[AccountLine] = []
+    single: dict[int, Share] = {}
+    for entry, size in zip(ranges.entry[firsts].tolist(), sizes, strict=True):
+        found = list(shares(counts, witnesses, entry, size))
+        assert sum(share.offsets for share in found) == size, "the classes of a micro-batch add up to its offsets"
+        if len(found) == 1:
+            single[entry] = found[0]
+        else:
+            lines += [AccountLine(-1, -1, -1, -1, s.offsets, s.offset_class, s.how, entry) for s in found]
+    yield _columns(lines)
+    if single:
+        mine = ranges.take(np.isin(ranges.entry, list(single)))
+        heads = len(counts.covered.slice.heads)
+        of, how = np.zeros(heads, np.int8), np.zeros(heads, np.int8)
+        for entry, share in single.items():
+            of[entry], how[entry] = CLASSES.index(share.offset_class), KNOWN.index(share.how)
+        yield _Columns(*mine[:4], mine.end - mine.start, of[mine.entry], how[mine.entry], mine.entry)
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------
+
+
+class _Columns(NamedTuple):
+    """The columns of `SinkAccount`."""
+
+    topic: Ints
+    partition: Ints
+    start: Ints
+    end: Ints
+    offsets: Ints
+    offset_class: npt.NDArray[np.int8]
+    how: npt.NDArray[np.int8]
+    entry: Ints
+
+
+def _whole(ranges: _Ranges, offset_class: int, how: int) -> _Columns:
+    size = len(ranges.start)
+    of_class, known = np.full(size, offset_class, np.int8), np.full(size, how, np.int8)
+    return _Columns(*ranges[:4], ranges.end - ranges.start, of_class, known, ranges.entry)
+
+
+def _columns(lines: Sequence[AccountLine]) -> _Columns:
+    numbers = np.array([line[:5] for line in lines], np.int64).reshape(-1, 5).T
+    topic, partition, start, end, offsets = numbers
+    return _Columns(
+        topic,
+        partition,
+        start,
+        end,
+        offsets,
+        np.array([CLASSES.index(line.offset_class) for line in lines], np.int8),
+        np.array([KNOWN.index(line.how) for line in lines], np.int8),
+        np.array([line.entry for line in lines], np.int64),
+    )
+
+
+def _joined(several: Sequence[_Columns]) -> dict[str, Any]:
+    """All lines, by topic, partition and offset; those without a range by their micro-batch, behind these."""
+    joined = [np.concatenate(columns) for columns in zip(*several, strict=True)]
+    topic, partition, start, *_, entry = joined
+    order = np.lexsort((start, entry * (topic < 0), partition, topic, topic < 0))
+    return {name: column[order] for name, column in zip(_Columns._fields, joined, strict=True)}
+
+
+# -- what is said besides --------------------------------------------------------------------------------------------
+
+
+def _doubted(account: SinkAccount, counts: Account, witnesses: Witnesses) -> SinkAccount:
+    """The account where somebody changed rows of the sink since: what was counted before is not known any more."""
+    before = changed_since(counts, witnesses)
+    doubted = (account.offset_class == _IN_A_ROW) & (account.how == _COUNTED) & before[account.entry]
+    offset_class, how = account.offset_class.copy(), account.how.copy()
+    offset_class[doubted] = CLASSES.index(OffsetClass.NOT_KNOWN)
+    how[doubted] = KNOWN.index(HowKnown.LOG)
+    return account.replace(offset_class=offset_class, how=how)
+
+
+def _accepted(account: SinkAccount, witnesses: Witnesses) -> SinkAccount:
+    """The account with what somebody accepted: it stays what it is, and how it is known says so."""
+    proof = witnesses.proof
+    accepted = [one for one in (proof.open if proof is not None else ()) if one.accepted is not None]
+    if not accepted:
+        return account
+    bad = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED])
+    how = account.how.copy()
+    for one in accepted:
+        found = one.finding
+        topics = [
+            at
+            for at, (_, name, topic_id) in enumerate(account.topics)
+            if name == found.topic and found.topic_id in (None, topic_id)
+        ]
+        if found.span is None or not topics:
+            continue
+        inside = np.isin(account.topic, topics) & (account.partition == found.partition)
+        inside &= (account.start >= found.span.start) & (account.end <= found.span.end)
+        how[bad & inside] = KNOWN.index(HowKnown.ACCEPTED)
+    return account.replace(how=how)
+
+
+_HARMED = (OffsetClass.DELETED, OffsetClass.REMOVED, OffsetClass.LOST, OffsetClass.NOT_KNOWN)
+
+
+def _doubled(rows: SinkRows) -> Iterator[tuple[str, int, int, int, int]]:
+    """Offsets of judged ranges that rows of several micro-batches carry."""
+    for (topic, partition), groups in sorted(rows.groups.items()):
+        stretches = rows.counts.judged.get((topic, partition))
+        if stretches is None or stretches.incarnations > 1:
+            continue
+        for span, depth in depths(span for group in groups for span in group.present):
+            if depth > 1:
+                yield topic, partition, span.start, span.end, depth

@@ -1,0 +1,79 @@
+"""The account of an audit against what happened: no explained offset is a lost record, and no lost one has a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recon.model import Answer
+from recon.model.account import AccountLine, HowKnown, OffsetClass, SinkAccount
+from recon.model.ledger import LedgerSlice
+from recon.model.offsets import Spans
+from tests.truth.world import Place, World
+
+# What became of an offset that no row has to carry.
+_EXPLAINED = frozenset(
+    {
+        OffsetClass.FILTERED,
+        OffsetClass.MARKER,
+        OffsetClass.ABORTED,
+        OffsetClass.COMPACTED,
+        OffsetClass.WITHOUT_RECORD,
+    }
+)
+_GONE = frozenset({OffsetClass.REMOVED, OffsetClass.LOST})
+_HARMED = frozenset({OffsetClass.DELETED, OffsetClass.REMOVED, OffsetClass.LOST, OffsetClass.NOT_KNOWN})
+
+
+def wrong_in(world: World, account: SinkAccount, ledger: LedgerSlice, answer: Answer) -> Iterator[str]:
+    """What the account says otherwise than the world."""
+    places: set[tuple[int, str, str, int, int]] = set()
+    for line in account.lines():
+        source, topic, topic_id = account.topics[line.topic] if line.start >= 0 else (0, "", None)
+        for offset in range(line.start, line.end):
+            place = (topic, topic_id or "", line.partition, offset)
+            if (source, *place) in places:
+                yield f"two lines have one offset: {place}"
+            places.add((source, *place))
+            if topic_id is not None and (wrong := _wrong(world, place, line, answer)):
+                yield f"{wrong}: {place} {line}"
+    harmed = [line for line in account.lines() if line.offset_class in _HARMED and line.how is not HowKnown.ACCEPTED]
+    if answer == "complete" and harmed:
+        yield f"the answer is complete: {harmed}"
+    unread = sum(line.offsets for line in account.lines() if line.entry < 0)
+    if ledger.complete and not ledger.anchors and _read(ledger) not in (None, account.read - unread):
+        yield f"other offsets than in the ledger: {account.read - unread}, and {_read(ledger)}"
+
+
+def _wrong(world: World, place: Place, line: AccountLine, answer: Answer) -> str:
+    """What is wrong with the class of an offset; "" for nothing."""
+    has_row, due = any(row.place == place for row in world.rows), place in world.expected
+    of_class = line.offset_class
+    # Of one that is not complete, a count may be of other offsets, and what a second call of the hook would have taken
+    # is filtered by the first.
+    believed = line.how is not HowKnown.COUNTED or answer == "complete"
+    if of_class is OffsetClass.IN_A_ROW and not has_row and believed:
+        return "no row has it"
+    forgiven = place in world.hidden | world.forgiven.lost or not world.query.makes(place[3])
+    if of_class in _EXPLAINED and due and not has_row and believed and not forgiven:
+        return "it is lost"
+    if of_class in _GONE and has_row:
+        return "a row has it"
+    # What Kafka has since an election may be other records; of what nobody read it is not asked offset by offset.
+    if of_class in _GONE and not due and line.entry >= 0 and not any(log.leader_epoch for log in world.logs):
+        return "it is no record"
+    return ""
+
+
+def _read(ledger: LedgerSlice) -> int | None:
+    """How many offsets micro-batches and repairs read, each once for each source and topic id; None where one lacks."""
+    ids: dict[tuple[int, str], set[str | None]] = {}
+    for source, name, topic_id in ledger.ranges.topics:
+        ids.setdefault((source, name), set()).add(topic_id)
+    if any(len(known) > 1 and None in known for known in ids.values()):
+        return None
+    spans: dict[tuple[int, str, str | None, int], list[tuple[int, int]]] = {}
+    for entry, head in enumerate(ledger.heads):
+        for read in ledger.ranges.of(entry) if head.reads else ():
+            if read.span.size > 0:
+                spans.setdefault((read.source, read.topic, read.topic_id, read.partition), []).append(read.span)
+    return sum(Spans.of(mine).size for mine in spans.values())

@@ -1,0 +1,204 @@
+"""The account of a sink: every offset in one line, with what became of it and how that is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from recon.judge.account.lines import account_of
+from recon.model import REPAIRS, Code, DeclaredRows, Finding, LedgerSlice
+from recon.model.account import AccountLine, SinkAccount
+from recon.model.offsets import Spans
+from recon.model.proof import Acceptance, OpenFinding, Proofs
+from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, gone, kafka, ledger, span
+from tests.support.ledgers import ledgers
+from tests.support.witnesses import commit, delta, group, probe, regular_ledger, rows, sink_proof, witnesses
+
+FULL = [Entry(0, (0, 10)), Entry(1, (10, 20))]
+
+
+def account(slice_: LedgerSlice, **fields: Any) -> SinkAccount:
+    found = account_of(witnesses(slice_, **fields))
+    assert found is not None
+    return found
+
+
+def told(found: SinkAccount) -> dict[str, int]:
+    return {str(of): count for of, count in found.sums.items() if count}
+
+
+def lines(found: SinkAccount) -> list[tuple[int, int, int, str, str]]:
+    """(start, end, offsets, class, how known) of each line."""
+    return [(one.start, one.end, one.offsets, str(one.offset_class), str(one.how)) for one in found.lines()]
+
+
+def test_what_counts_prove_is_in_rows_range_by_range() -> None:
+    assert lines(account(ledger(*FULL))) == [
+        (0, 10, 10, "in a row", "counted during the write"),
+        (10, 20, 10, "in a row", "counted during the write"),
+    ]
+
+
+def test_counts_of_what_the_transform_left_out_do_not_say_which() -> None:
+    filtered = Entry(2, (20, 30), rows_written=6, rows_filtered=3, rows_quarantined=1)
+    found = account(ledger(*FULL, filtered))
+    assert told(found) == {"in a row": 26, "quarantined": 1, "filtered": 3}
+    assert [line[:3] for line in lines(found) if line[0] < 0] == [(-1, -1, 6), (-1, -1, 1), (-1, -1, 3)]
+    assert found.read == 30
+
+
+def test_rows_say_which() -> None:
+    short = ledger(FULL[0], Entry(1, (10, 20), rows_written=7, rows_read=8))
+    held = rows(group(0, (0, 10)), group(1, (10, 14), (15, 18)))
+    answer = probe([(0, 20)], uncommitted=[(0, 19)], committed=[(0, 18)])
+    assert lines(account(short, rows=held, probes=answer)) == [
+        (0, 10, 10, "in a row", "read from rows"),
+        (10, 14, 4, "in a row", "read from rows"),
+        (14, 15, 1, "lost", "said by Kafka"),
+        (15, 18, 3, "in a row", "read from rows"),
+        (18, 19, 1, "aborted", "said by Kafka"),
+        (19, 20, 1, "transaction marker", "said by Kafka"),
+    ]
+
+
+def test_what_was_removed_since() -> None:
+    taken = commit(2, operation="DELETE", files_removed=1, rows_added=8, rows_removed=10)
+    log = delta(*(commit(version, entry) for version, entry in enumerate(FULL)), taken)
+    found = account(ledger(*FULL), delta=log, rows=rows(group(0, (0, 10)), group(1, (12, 20))))
+    assert told(found) == {"in a row": 18, "removed since": 2} and not found.doubts
+
+
+def test_without_rows_nobody_knows_which_were_removed_since() -> None:
+    """What was written behind the DELETE is known; what stood there before is not."""
+    later = Entry(3, (20, 25), sink_version=3)
+    taken = commit(2, operation="DELETE", files_removed=1, rows_added=8, rows_removed=10)
+    written = [commit(version, entry) for version, entry in enumerate(FULL)]
+    log = delta(*written, taken, commit(3, later, rows_added=5))
+    found = account(ledger(*FULL, later), delta=log, rows=gone("rows", skipped=True))
+    assert told(found) == {"in a row": 5, "not known": 20}
+    assert found.doubts == ["version 2 of the sink changed rows"]
+
+
+def test_rows_of_the_commit_that_are_too_few_are_not_filled_up() -> None:
+    found = account(ledger(FULL[0], Entry(1, (10, 20), rows_written=9)), rows=gone("rows", skipped=True))
+    assert told(found) == {"in a row": 19, "not known": 1}
+
+
+def test_what_no_micro_batch_read() -> None:
+    """Kafka deleted one part, has a record of another, and a marker behind it."""
+    holed = ledger(Entry(0, (0, 10)), Entry(1, (20, 30)))
+    broker = kafka(15, 30)
+    found = account(holed, kafka=broker, probes=probe([(15, 20)], [(15, 19)], [(15, 19)], log_start=15))
+    assert [line for line in lines(found) if line[3] != "in a row"] == [
+        (10, 15, 5, "deleted before it was read", "said by Kafka"),
+        (15, 19, 4, "lost", "said by Kafka"),
+        (19, 20, 1, "transaction marker", "said by Kafka"),
+    ]
+    assert {one.entry for one in found.lines() if one.offset_class != "in a row"} == {-1}
+
+
+def test_a_topic_that_was_created_again_has_other_records() -> None:
+    """Offset 9 was a marker of the deleted topic; in the new one it has a record."""
+    short = ledger(Entry(0, (0, 10), rows_written=9, rows_read=9))
+    asked = probe([(0, 10)], uncommitted=[(0, 10)], committed=[(0, 10)])
+    found = account(short, rows=rows(group(0, (0, 9))), probes=asked, kafka=kafka(0, 30, topic_id="id-new"))
+    assert told(found) == {"in a row": 9, "not known": 1}
+
+
+def test_rows_that_are_not_one_per_record() -> None:
+    assert told(account(ledger(*FULL), declared=DeclaredRows(explodes=True))) == {"not known": 20}
+    several = rows(group(0, (0, 10)), group(1, (10, 20), rows=25))
+    made = ledger(FULL[0], Entry(1, (10, 20), rows_written=25))
+    assert told(account(made, declared=DeclaredRows(explodes=True), rows=several)) == {"in a row": 20}
+    assert told(account(ledger(*FULL), rewriting=frozenset({SINK}))) == {"in a row": 20}
+
+
+def test_a_sink_that_replaces_rows_by_what_kafka_has() -> None:
+    short = ledger(FULL[0], Entry(1, (10, 20), rows_written=7))
+    asked = probe([(10, 20)], uncommitted=[(10, 19)], committed=[(10, 18)])
+    found = account(short, rewriting=frozenset({SINK}), probes=asked)
+    assert told(found) == {"in a row": 17, "transaction marker": 1, "aborted": 1, "lost": 1}
+
+
+def test_replays_and_what_was_read_twice_count_once() -> None:
+    again = Entry(1, (10, 20), status="already_committed")
+    assert told(account(ledger(*FULL, again))) == {"in a row": 20}
+    assert told(account(ledger(*FULL, Entry(2, (15, 25))))) == {"in a row": 25}
+    assert account_of(witnesses(dataclasses.replace(ledger(*FULL), anchors=2))) is None
+
+
+@pytest.mark.parametrize(
+    ("repair", "expected"),
+    [
+        (Entry(0, (20, 24)), {"in a row": 28}),  # no micro-batch read them
+        (Entry(0, (12, 15)), {"in a row": 24, "lost": 4}),  # a micro-batch read them; nobody read [20, 24)
+        (Entry(0, (18, 20), (20, 24)), {"in a row": 28}),  # a row of each offset
+        (Entry(0, (20, 24), rows_written=1, rows_filtered=3), {"in a row": 25, "filtered": 3}),
+        (Entry(0, (18, 24), rows_written=3, rows_filtered=3), {"in a row": 24, "not known": 4}),
+    ],
+)
+def test_a_repair_counts_for_what_it_was_the_first_to_read(repair: Entry, expected: dict[str, int]) -> None:
+    repair.head["epoch"] = REPAIRS
+    assert told(account(ledger(*FULL, repair, Entry(2, (24, 28))), kafka=kafka(0, 28))) == expected
+
+
+def test_several_partitions_and_doubled_rows() -> None:
+    read = ledger(Entry(0, (0, 5), span(0, 5, partition=1)), Entry(1, (5, 8)))
+    held = rows(group(0, (0, 5)), group(1, (3, 8)), group(0, (0, 4), partition=1))
+    asked = probe([(0, 5)], [(0, 5)], [(0, 5)], partition=1)
+    found = account(read, rows=held, probes=asked, delta=delta())
+    assert found.doubled == [("orders", 0, 3, 5, 2)]
+    assert [(one.partition, one.start, one.end, str(one.offset_class)) for one in found.lines()][-1] == (
+        1,
+        4,
+        5,
+        "removed since",
+    )
+
+
+@given(ledgers())
+def test_every_offset_is_in_one_line(slice_: LedgerSlice) -> None:
+    found = account_of(witnesses(slice_))
+    if found is None:
+        return
+    seen: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for one in found.lines():
+        if one.start >= 0:
+            seen.setdefault((one.topic, one.partition), []).append((one.start, one.end))
+            assert one.end - one.start == one.offsets > 0
+    for ranges in seen.values():
+        assert Spans.of(ranges).size == sum(end - start for start, end in ranges)
+
+
+def test_the_lines_of_a_long_ledger_are_its_ranges() -> None:
+    found = account(regular_ledger(50, 20))
+    assert (len(found), found.read) == (1000, 50 * 20 * 100)
+    first = AccountLine(0, 0, 0, 100, 100, *next(found.lines())[5:7], 0)
+    assert next(found.lines()) == first
+    some = found.take(np.arange(len(found)) % 2 == 0)
+    assert len(some) == 500 and sum(some.sums.values()) == some.read
+
+
+def test_what_somebody_accepted_says_so() -> None:
+    found = Finding(
+        code=Code.GAP,
+        message="",
+        pipeline=PIPELINE,
+        sink=SINK,
+        topic=TOPIC,
+        partition=0,
+        start_offset=14,
+        end_offset=15,
+    )  # fmt: skip
+    by = Acceptance(by="Ada", reason="test data", at=START)
+    left = OpenFinding(finding=found, check="source_rows", first_seen=START, last_seen=START, accepted=by)
+    short = ledger(FULL[0], Entry(1, (10, 20), rows_written=9, rows_read=9))
+    asked = probe([(0, 20)], [(0, 20)], [(0, 20)])
+    held = rows(group(0, (0, 10)), group(1, (10, 14), (15, 20)))
+    proofs = Proofs(of_sink={SINK: sink_proof(open=(left,))})
+    told_of = [line for line in lines(account(short, rows=held, probes=asked, proofs=proofs)) if line[3] == "lost"]
+    assert told_of == [(14, 15, 1, "lost", "accepted")]
