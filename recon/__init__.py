@@ -24,6 +24,7 @@ from recon.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from recon.audits.accept import accept, open_findings
+    from recon.audits.account import account
     from recon.audits.compliance import compliance as compliance_report
     from recon.audits.run import run_audit
     from recon.audits.run import run_audit as audit
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from recon.recovery.repair.witnesses import repair_plans
     from recon.recovery.starting_offsets import starting_offsets
     from recon.recovery.trace import Trace, trace
+    from recon.reports.account import OffsetAccount
     from recon.reports.audit_run import AuditRun
     from recon.sinks import BatchSink, ConfirmedWrite
     from recon.sinks.custom import Batch
@@ -81,6 +83,7 @@ __all__ = [
     "Level",
     "LostWrite",
     "NewEpochError",
+    "OffsetAccount",
     "PlannedRange",
     "ProgressListener",
     "Project",
@@ -102,6 +105,7 @@ __all__ = [
     "Trace",
     "__version__",
     "accept",
+    "account",
     "already_processed",
     "audit",
     "batch_files",
@@ -124,6 +128,7 @@ __all__ = [
 
 _MODULES = {
     "recon.audits.accept": ("accept", "open_findings"),
+    "recon.audits.account": ("account",),
     "recon.audits.run": ("run_audit",),
     "recon.comparison": ("ColumnDifference", "Comparison", "RowDifference", "SchemaDifference", "compare"),
     "recon.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch", "read_kafka"),
@@ -149,6 +154,7 @@ _MODULES = {
     "recon.recovery.repair.witnesses": ("repair_plans",),
     "recon.recovery.starting_offsets": ("starting_offsets",),
     "recon.recovery.trace": ("Trace", "trace"),
+    "recon.reports.account": ("OffsetAccount",),
     "recon.reports.audit_run": ("AuditRun",),
     "recon.sinks": ("BatchSink", "ConfirmedWrite"),
     "recon.sinks.custom": ("Batch",),

@@ -43,6 +43,7 @@ app = new_app(
             "demo": "start:demo",
             "explain": "explain:explain",
             "trace": "trace:trace",
+            "account": "account:account",
             "runbook": "runbook:runbook",
             "sinks": "sinks:sinks",
             "debug": "debug:debug",

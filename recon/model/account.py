@@ -138,8 +138,13 @@ class SinkAccount:
         """The account with other columns."""
         return dataclasses.replace(self, **columns)
 
+    def ordered(self) -> SinkAccount:
+        """The account by topic, partition and offset; lines without a range by their micro-batch, behind these."""
+        counted = self.topic < 0
+        return self.take(np.lexsort((self.start, self.entry * counted, self.partition, self.topic, counted)))
+
     def lines(self) -> Iterator[AccountLine]:
-        """The lines one by one."""
+        """The lines one by one, in no order."""
         columns = (
             self.topic,
             self.partition,

@@ -86,4 +86,6 @@ def adds_up(account: OffsetSums) -> tuple[str, str]:
         return "fail", f"It does not add up: {plural(difference, 'offset')} in no term"
     if difference < 0:
         return "fail", f"It does not add up: the terms count {plural(-difference, 'offset')} too many"
+    if account.undecided:
+        return "unproved", f"It adds up; what became of {plural(account.undecided, 'offset')} is not known"
     return "pass", "It adds up"

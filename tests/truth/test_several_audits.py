@@ -427,7 +427,6 @@ def test_a_restore_that_was_accepted_does_not_come_back_when_the_log_is_cleaned_
     assert judgement.answer == "complete", refuting(judgement)
 
 
-@wrong("the same doubled rows are found of micro-batch 0 (epoch 0) first, and of micro-batch 0 (epoch 1) by the next")
 def test_offsets_that_were_read_twice_and_accepted_are_not_found_again_by_the_next_audit() -> None:
     world = ran(1)
     audit(world)

@@ -313,11 +313,8 @@ def _columns(lines: Sequence[AccountLine]) -> _Columns:
 
 
 def _joined(several: Sequence[_Columns]) -> dict[str, Any]:
-    """All lines, by topic, partition and offset; those without a range by their micro-batch, behind these."""
-    joined = [np.concatenate(columns) for columns in zip(*several, strict=True)]
-    topic, partition, start, *_, entry = joined
-    order = np.lexsort((start, entry * (topic < 0), partition, topic, topic < 0))
-    return {name: column[order] for name, column in zip(_Columns._fields, joined, strict=True)}
+    some = [one for one in several if len(one.offsets)] or several[:1]
+    return {name: np.concatenate(of) for name, of in zip(_Columns._fields, zip(*some, strict=True), strict=True)}
 
 
 # -- what is said besides --------------------------------------------------------------------------------------------

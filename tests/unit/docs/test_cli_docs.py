@@ -52,7 +52,7 @@ def test_there_are_the_commands_we_promise() -> None:
         "findings",
         "accept",
     ]
-    alone += ["explain", "trace", "sinks", "runbook", "try", "forget", "observe"]
+    alone += ["account", "explain", "trace", "sinks", "runbook", "try", "forget", "observe"]
     ledger = [f"ledger {c}" for c in ("show", "verify", "prove", "key", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
     aside = [f"quarantine {c}" for c in ("show", "release")] + [f"repair {c}" for c in ("plan", "apply")]

@@ -24,7 +24,7 @@ FULL = [Entry(0, (0, 10)), Entry(1, (10, 20))]
 def account(slice_: LedgerSlice, **fields: Any) -> SinkAccount:
     found = account_of(witnesses(slice_, **fields))
     assert found is not None
-    return found
+    return found.ordered()
 
 
 def told(found: SinkAccount) -> dict[str, int]:
