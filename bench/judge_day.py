@@ -45,7 +45,7 @@ def _once(lake: Lake) -> tuple[float, float]:
     gc.collect()
     gc.freeze()  # as in the command, which collects hardly ever
     began = time.process_time()
-    judged = runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: now)
+    judged = runner.run_evidence(bounds, evidence.seen_by, lambda: now)
     statuses = {result.check: result.status for result in judged}
     spent = time.process_time() - began
     gc.unfreeze()

@@ -110,8 +110,6 @@ def _judges(witnesses: Witnesses) -> Mapping[str, Callable[[], object]]:
 
         def judge() -> None:
             anew = _anew(witnesses)  # what is kept with a slice is computed again
-            check.wants_rows(anew)
-            check.questions(anew)
             verdict = check.judge(anew)
             assert verdict.message
 

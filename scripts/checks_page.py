@@ -158,7 +158,7 @@ def cost(check: type[Check]) -> str:
     short = _FAMILIES[family(check)][1]
     if issubclass(check, GroupableCheck):
         return f"{short}; own grouping with `group_by_columns`"
-    if issubclass(check, EvidenceCheck) and check.wants_rows is not EvidenceCheck.wants_rows:
+    if issubclass(check, EvidenceCheck) and check.reads_rows:
         return "reads the sink's rows with Spark where a question is left"
     return short
 
@@ -179,7 +179,7 @@ def page() -> str:
 def _section(name: str, check: type[Check]) -> str:
     docstring = read(check)
     notes = {name: note(check, name) for name in ("Usual", "Zero rows", "Cost")}
-    if issubclass(check, EvidenceCheck) and check.wants_rows is not EvidenceCheck.wants_rows:
+    if issubclass(check, EvidenceCheck) and check.reads_rows:
         notes["Cost"] = f"{cost(check)}; otherwise {notes['Cost']}"
     shown = [textwrap.fill(f"{title}: {text}", 120) for title, text in notes.items() if text]
     parts = [f"\n### {name}", docstring.summary, *docstring.prose, *shown]

@@ -31,7 +31,10 @@ def tree_of(commit: str) -> Path:
     tree = ROOT / "build" / "differential" / found.stdout.strip()[:12]
     if not tree.exists():
         archive = subprocess.run(
-            ["git", "archive", commit, "recon", "tests", "docs", "pyproject.toml"], cwd=ROOT, check=True, capture_output=True
+            ["git", "archive", commit, "recon", "tests", "docs", "pyproject.toml"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
         )
         tree.mkdir(parents=True)
         subprocess.run(["tar", "-xf", "-"], cwd=tree, input=archive.stdout, check=True)

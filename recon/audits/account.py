@@ -72,7 +72,7 @@ def account(
     for of, sinks in chosen:
         bounds = [bound for one in sinks for bound in _bounds(project, of, one)]
         evidence = collect(Sources(project, of, session, brokers), bounds, options, now)
-        for _ in runner.run_evidence(bounds, evidence.seen_by, evidence.answer, utc_now):
+        for _ in runner.run_evidence(bounds, evidence.seen_by, utc_now):
             session.raise_refusal()
         for one in sinks:
             found = account_of(evidence.of_sink(one.name))

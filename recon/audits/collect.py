@@ -19,7 +19,7 @@ from recon.audits.options import Options
 from recon.audits.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
-from recon.checks.engine.runner import Answers, Questions
+from recon.checks.engine.reading import Reading
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
 from recon.evidence.observed_rows import placed
@@ -59,6 +59,7 @@ from recon.model import (
     parse_offsets,
 )
 from recon.model.erasure import Erasure
+from recon.model.evidence import Answers, Questions
 from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 from recon.model.proof import Proofs, SinkProof
@@ -107,7 +108,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
 
 
 def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: datetime) -> Evidence:
-    wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
+    wanted = {"ledgers"}.union(*(_named(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
     pipeline = sources.pipeline
     until = options.until(now)
     reader = _Reader(sources, until, now)
@@ -267,7 +268,7 @@ class Evidence:
         )
 
     def seen_by(self, bound: Bound) -> Witnesses:
-        """The witnesses as one check sees them: what it names in `needs` and `uses`, and the rows if it wants them.
+        """The witnesses as one check sees them: what it names in `needs` and `uses`, and what reads more for it.
 
         Raises:
             Exception: reading one of them broke in a way that recon does not know.
@@ -281,12 +282,11 @@ class Evidence:
         if self.witnesses.source_log is not None and "kafka" not in named:
             unseen["source_log"] = _unread("source_log")
         seen = replace(self.witnesses, sink=bound.sink, **unseen)  # type: ignore[arg-type]
-        versions = check.commits_to_read(seen) if bound.sink is not None else ()
-        if bound.sink is not None and versions:
-            seen = replace(seen, commit_rows=self._commit_rows_of(bound.sink, versions))
-        if bound.sink is not None and ("rows" in check.needs or check.wants_rows(seen)):
-            return replace(seen, rows=self._rows_of(bound.sink))
-        return seen
+        if bound.sink is None:
+            return replace(seen, reader=Reading(ask=self.answer))
+        sink = bound.sink
+        reading = Reading(partial(self._rows_of, sink), partial(self._commit_rows_of, sink), self.answer)
+        return replace(seen, reader=reading)
 
     def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self._rows:
@@ -346,12 +346,6 @@ def _named(check: EvidenceCheck) -> set[str]:
     """
     named = {*check.needs, *check.uses}
     return named | {whole for part, whole in _WITH.items() if part in named}
-
-
-def _wanted(check: EvidenceCheck) -> set[str]:
-    """The witnesses to read for a check: questions to Kafka's records are put only to a Kafka that answers."""
-    asks = type(check).questions is not EvidenceCheck.questions
-    return _named(check) | {"kafka"} if asks else _named(check)
 
 
 def _unread(witness: str) -> Unavailable:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
@@ -359,8 +358,7 @@ class _Run:
         for bound in evidence:
             self.reached[bound.pipeline] = None
             self._announce(bound)
-            answer = partial(self._answer, bound.pipeline)
-            yield from runner.run_evidence([bound], self._seen_by, answer, utc_now)
+            yield from runner.run_evidence([bound], self._seen_by, utc_now)
         of_rows = bounds[len(evidence) :]
         self.reached |= {bound.pipeline: None for bound in of_rows}
         for (pipeline, sink), group in groupby(of_rows, _table_of):
@@ -370,9 +368,6 @@ class _Run:
 
     def _seen_by(self, bound: Bound) -> Witnesses:
         return self.evidence_of(bound.pipeline).seen_by(bound)
-
-    def _answer(self, pipeline: str, questions: runner.Questions) -> runner.Answers | Unavailable:
-        return self.evidence_of(pipeline).answer(questions)
 
     def _announce(self, bound: Bound) -> None:
         if self.options.on_check:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TypeVar
 
 from recon.audits.session import AuditSession
-from recon.checks.engine.runner import Answers, Questions
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows, source_files, source_table
 from recon.evidence.kafka_admin import UnreachableError
@@ -33,6 +32,7 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
+from recon.model.evidence import Answers, Questions
 from recon.model.offsets import OffsetSpan, Span
 from recon.model.proof import TableJudged
 from recon.model.wire.columns import OWN_NAMES

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recon.model import Verdict, Witnesses
-from recon.model.offsets import Spans
 from recon.model.positions import SourceKind
 
 if TYPE_CHECKING:
@@ -95,6 +94,8 @@ class EvidenceCheck(Check):
     `scope` is "pipeline" (judged once) or "sink" (judged once per sink). Where a witness in `needs` is Unavailable,
     the runner gives status error, or skipped when the user chose to skip the witness, and does not call `judge`.
     `uses` names further witnesses that `judge` reads and can do without. All others are Unavailable to it.
+    What costs more it asks for while it judges, and only where a question is left: `Witnesses.with_rows` (`reads_rows`
+    says that it may), `with_commit_rows` and `with_answers`.
     `about` is the kind of source that it judges, None where it judges streams of every kind.
 
     Cost:
@@ -104,30 +105,10 @@ class EvidenceCheck(Check):
     needs: ClassVar[Sequence[str]] = ("ledgers",)
     uses: ClassVar[Sequence[str]] = ()
     about: ClassVar[SourceKind | None] = None
+    reads_rows: ClassVar[bool] = False
     kind: ClassVar[str] = "evidence"
     scope: ClassVar[str] = "pipeline"
 
     @abstractmethod
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """The verdict. Pure: no I/O, no clock."""
-
-    def wants_rows(self, witnesses: Witnesses) -> bool:
-        """Whether the other witnesses leave a question that only the sink's rows can answer.
-
-        Called before `judge`, with `witnesses.rows` not yet read, because reading rows costs a Spark job.
-        """
-        return False
-
-    def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
-        """Versions of the sink's Delta table whose data files are to be read, without Spark; empty for none.
-
-        Called before `wants_rows`, which sees what was found, or why it could not be read, in `witnesses.commit_rows`.
-        """
-        return ()
-
-    def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
-        """Offsets per (topic, partition) that only Kafka's own records can explain; empty when there are none.
-
-        The audit reads those records before `judge` runs, and puts what it finds into `witnesses.probes`.
-        """
-        return {}
+        """The verdict. Pure, but for what it asks the witnesses for: no I/O, no clock."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from recon.audits.sources import Sources
-from recon.checks.engine.runner import Answers, Questions
 from recon.evidence.sink_rows import group_of
 from recon.model import (
     KafkaPartition,
@@ -26,6 +25,7 @@ from recon.model import (
     RowsWitness,
     Unavailable,
 )
+from recon.model.evidence import Answers, Questions
 from recon.model.offsets import Span, Spans
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Sink

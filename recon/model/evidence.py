@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
@@ -718,6 +718,26 @@ class DeclaredRows:
     max_filtered: float | None = None
 
 
+Questions = Mapping[tuple[str, int], Spans]
+Answers = Mapping[tuple[str, int], ProbeAnswer]
+
+
+class Reader(Protocol):
+    """Reads for one check, when it asks, what costs more than the other witnesses.
+
+    What cannot be read is `Unavailable`, with the reason. It remembers what it read.
+    """
+
+    def rows(self) -> RowsWitness | Unavailable:
+        """The rows of the judged sink: a Spark job."""
+
+    def commit_rows(self, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+        """The rows in the data files that some commits of the judged sink added, without Spark."""
+
+    def answers(self, questions: Questions) -> Answers | Unavailable:
+        """What Kafka's own records say about some offsets: a scan of the topic from there on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
     """All evidence for the checks of one pipeline (and one sink); a missing witness is an `Unavailable`.
@@ -738,6 +758,8 @@ class Witnesses:
     `source_log` is the Delta table or the folder that the query reads, None for a query that reads Kafka.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
+    `reader` reads `rows`, `commit_rows` and `probes` when a check asks (`with_rows` and the like), None where nothing
+    more can be read.
     """
 
     pipeline: str
@@ -769,6 +791,36 @@ class Witnesses:
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)
     of_others: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
+    reader: Reader | None = field(default=None, repr=False, compare=False)
+
+    def with_rows(self) -> Witnesses:
+        """The same with the rows of the judged sink, which are read now."""
+        return self if self.reader is None else replace(self, rows=self.reader.rows())
+
+    def with_commit_rows(self, versions: Sequence[int]) -> Witnesses:
+        """The same with the rows of some commits of the judged sink, which are read now."""
+        if self.reader is None or not versions:
+            return self
+        return replace(self, commit_rows={**self.commit_rows, **self.reader.commit_rows(versions)})
+
+    def with_answers(self, questions: Callable[[Witnesses], Questions]) -> Witnesses:
+        """The same with Kafka's answers to the questions that they leave, and to those that the answers leave.
+
+        It ends where there are no further answers, or nothing is asked that was not asked before.
+        """
+        seen, asked = self, dict[tuple[str, int], Spans]()
+        while self.reader is not None:
+            wanted = {
+                where: spans for where, spans in questions(seen).items() if spans.minus(asked.get(where, Spans()))
+            }
+            answers = self.reader.answers(wanted) if wanted else {}
+            asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in wanted.items()}
+            if isinstance(answers, Unavailable) or not wanted:
+                break
+            before = seen.probes
+            told = {where: before[where].joined(one) if where in before else one for where, one in answers.items()}
+            seen = replace(seen, probes={**before, **told})
+        return seen
 
     @property
     def is_unrouted(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from recon.checks.bound import Bound
 from recon.checks.data_check import DataCheck
 from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
+from recon.checks.engine.reading import Reading
 from recon.errors import ConfigError
 from recon.model import CheckResult, Witnesses
 from recon.project import CheckConfig
@@ -53,7 +54,8 @@ def evaluate(
         column=getattr(check, "column_name", None),
     )
     if isinstance(check, EvidenceCheck) and isinstance(on, Witnesses):
-        (result,) = runner.run_evidence([bound], lambda _: on, lambda _: on.probes, _now)
+        reading = Reading(lambda: on.rows, lambda versions: on.commit_rows, lambda questions: on.probes)
+        (result,) = runner.run_evidence([bound], lambda _: replace(on, reader=reading), _now)
     elif isinstance(check, DataCheck) and not isinstance(on, Witnesses):
         context = ScanContext(tables=_Tables(tables or {}), history=lambda _, __: history)
         (result,) = runner.run_table([bound], on, "the table", _now, context)

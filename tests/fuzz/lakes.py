@@ -90,7 +90,7 @@ class Lake(WorldSources):
         bounds = [bound for bound in bind(self.project) if bound.kind == "evidence"]
         now = self.world.now
         evidence = collect(evidence_of, bounds, Options(), now)
-        results = list(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: now))
+        results = list(runner.run_evidence(bounds, evidence.seen_by, lambda: now))
         return facts_of(self.project, self.pipeline, evidence, results).answer
 
 
@@ -129,7 +129,7 @@ def remembered(world: World, sources: Sources) -> RunResult:
     """An audit of the world, which its results and its proof remember."""
     bounds = [bound for bound in bind(sources.project) if bound.kind == "evidence"]
     evidence = collect(sources, bounds, Options(), world.now)
-    results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
+    results = tuple(runner.run_evidence(bounds, evidence.seen_by, lambda: world.now))
     run = RunResult(
         invocation_id="run-1",
         project="truth",

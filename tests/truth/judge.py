@@ -21,7 +21,6 @@ from recon.audits.store import append_proof
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
-from recon.checks.engine.runner import Answers, Questions
 from recon.checks.select import select
 from recon.errors import EvidenceError
 from recon.evidence.sink_rows import group_of, repeated
@@ -53,6 +52,7 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
+from recon.model.evidence import Answers, Questions
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
@@ -393,7 +393,7 @@ def audit(
     options = Options(select=tuple(only), from_=from_, to=to, full=full)
     bounds = _selected(world.declared, world.query.topics, options.select)
     evidence = collect(sources, bounds, options, world.now)
-    results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
+    results = tuple(runner.run_evidence(bounds, evidence.seen_by, lambda: world.now))
     facts = facts_of(sources.project, sources.pipeline, evidence, results, keeps=options.goes_on)
     run = RunResult(
         invocation_id=str(uuid.uuid4()),

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from recon.checks.engine.runner import Answers, Questions
+from recon.model.evidence import Answers, Questions
 from recon.model.offsets import Spans
 from tests.truth.judge import DeclaresSeveral, WithoutKafka, WorldSources, audit
 from tests.truth.repairs import repair

@@ -1,12 +1,12 @@
 """Runs checks, whatever they are.
 
-Evidence checks get witnesses and the answers to their questions; data checks share the scans of a
+Evidence checks get witnesses, and read more while they judge; data checks share the scans of a
 `TableMeasurement`. A check that cannot be evaluated is status error and the others still run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, cast
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.executor import judged
+from recon.checks.engine.reading import Reading
 from recon.checks.threshold import settle
 from recon.judge.open_findings import with_open_findings
-from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses, known, why_unknown
-from recon.model.offsets import Spans
-from recon.text import plural
+from recon.model import CheckResult, Unavailable, Verdict, Witnesses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,28 +26,22 @@ if TYPE_CHECKING:
     from recon.checks.engine.context import ScanContext
 
 Clock = Callable[[], datetime]
-Questions = Mapping[tuple[str, int], Spans]
-Answers = Mapping[tuple[str, int], ProbeAnswer]
 
 
 def run_evidence(
-    bounds: Sequence[Bound],
-    witnesses_for: Callable[[Bound], Witnesses],
-    answer: Callable[[Questions], Answers | Unavailable],
-    clock: Clock,
+    bounds: Sequence[Bound], witnesses_for: Callable[[Bound], Witnesses], clock: Clock
 ) -> Iterator[CheckResult]:
     """Judges evidence checks one by one, in order; each result comes as soon as it is known.
 
     Args:
         bounds: checks of kind "evidence".
-        witnesses_for: what one check may look at, without probes.
-        answer: reads Kafka's records at the offsets that a check asks about; called only when there are any.
+        witnesses_for: what one check may look at, with a `Reading` for what it asks for while it judges.
         clock: the time, in UTC.
     """
     for bound in bounds:
         started = clock()
         # A bug in one check must not silence the others.
-        verdict = judged(partial(_evidence_verdict, bound, witnesses_for, answer))
+        verdict = judged(partial(_evidence_verdict, bound, witnesses_for))
         yield settle(bound, verdict, started, clock())
 
 
@@ -62,50 +55,23 @@ def _unavailable(missing: Unavailable) -> Verdict:
     return Verdict(skipped=missing.reason) if missing.skipped else Verdict(unproved=missing.reason)
 
 
-def _evidence_verdict(
-    bound: Bound,
-    witnesses_for: Callable[[Bound], Witnesses],
-    answer: Callable[[Questions], Answers | Unavailable],
-) -> Verdict:
+def _evidence_verdict(bound: Bound, witnesses_for: Callable[[Bound], Witnesses]) -> Verdict:
     check, witnesses = cast(EvidenceCheck, bound.check), witnesses_for(bound)
-    return with_open_findings(_judged_now(check, witnesses, answer), check.test, witnesses)
-
-
-def _judged_now(
-    check: EvidenceCheck, witnesses: Witnesses, answer: Callable[[Questions], Answers | Unavailable]
-) -> Verdict:
-    """The verdict on what this audit sees."""
     for need in check.needs:
         if isinstance(witness := getattr(witnesses, need), Unavailable):
-            return _unavailable(witness)
-    asked: dict[tuple[str, int], Spans] = {}
-    refused: Unavailable | None = None
-    # A check may ask more once it knows some answers. It asks about offsets that it read of, so that this ends.
-    while refused is None and (questions := _still_asked(check, witnesses, asked)):
-        asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in questions.items()}
-        answers = answer(questions)
-        refused = answers if isinstance(answers, Unavailable) else None
-        before, now = witnesses.probes, known(answers) or {}
-        told = {where: before[where].joined(one) if where in before else one for where, one in now.items()}
-        witnesses = replace(witnesses, probes={**before, **told})
-    verdict = check.judge(witnesses)
-    missing = sorted(set(asked) - set(witnesses.probes))
-    if not missing and refused is None:
-        return verdict
-    no_answer = f"the probe gave no answer for {plural(len(missing), 'topic partition')}" + (
-        f", {missing[0][0]}-{missing[0][1]} first" if missing else ""
-    )
-    reason = why_unknown(refused, no_answer)
-    verdict = replace(verdict, evidence={**verdict.evidence, "probe": reason})
-    if verdict.failures or verdict.unproved is not None:
-        return verdict
-    return replace(verdict, unproved=reason)  # without an answer it is never a pass
+            return with_open_findings(_unavailable(witness), check.test, witnesses)
+    verdict, reading = check.judge(witnesses), witnesses.reader
+    if isinstance(reading, Reading):
+        verdict, witnesses = _without_answers(verdict, reading.unanswered), reading.seen(witnesses)
+    return with_open_findings(verdict, check.test, witnesses)
 
 
-def _still_asked(check: EvidenceCheck, witnesses: Witnesses, asked: Questions) -> dict[tuple[str, int], Spans]:
-    """All that a check asks about the topic partitions of which it has not asked so much before."""
-    questions = check.questions(witnesses)
-    return {where: spans for where, spans in questions.items() if spans.minus(asked.get(where, Spans()))}
+def _without_answers(verdict: Verdict, why: str) -> Verdict:
+    """The verdict of a check to which Kafka did not answer all that it asked: without an answer it is never a pass."""
+    if not why:
+        return verdict
+    verdict = replace(verdict, evidence={**verdict.evidence, "probe": why})
+    return verdict if verdict.failures or verdict.unproved is not None else replace(verdict, unproved=why)
 
 
 def run_table(

@@ -63,17 +63,17 @@ class CheckpointCommits(EvidenceCheck):
     stalled_after: Period = _HOUR
 
     @override
-    def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        evaluation = self._evaluation(witnesses.with_answers(self._questions))
+        return evaluation if isinstance(evaluation, Verdict) else evaluation.verdict()
+
+    def _questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
+        """Whether Kafka has records of what was planned and is in no commit."""
         evaluation = self._evaluation(witnesses)
         if isinstance(evaluation, Verdict):
             return {}
         evaluation.verdict()
         return {where: Spans.of(spans) for where, spans in evaluation.asked.items() if spans}
-
-    @override
-    def judge(self, witnesses: Witnesses) -> Verdict:
-        evaluation = self._evaluation(witnesses)
-        return evaluation if isinstance(evaluation, Verdict) else evaluation.verdict()
 
     def _evaluation(self, witnesses: Witnesses) -> _Evaluation | Verdict:
         """What is to be judged, or the verdict where that is not known."""

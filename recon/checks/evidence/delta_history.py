@@ -67,17 +67,16 @@ class DeltaHistory(EvidenceCheck):
     needs: ClassVar[Sequence[str]] = ("ledgers", "delta")
     uses: ClassVar[Sequence[str]] = ("delta_files", "checkpoint")
     scope: ClassVar[str] = "sink"
+    reads_rows: ClassVar[bool] = True
 
     history: int = 20
     deviations: float = 8.0
     factor: float = 3.0
 
     @override
-    def wants_rows(self, witnesses: Witnesses) -> bool:
-        return recheck(witnesses, self.test)
-
-    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
+        if recheck(witnesses, self.test):
+            witnesses = witnesses.with_rows()
         ledger = ledger_of(witnesses)
         delta = witnesses.table_log
         if delta is None:

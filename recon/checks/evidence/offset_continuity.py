@@ -51,23 +51,12 @@ class OffsetContinuity(EvidenceCheck):
     scope: ClassVar[str] = "sink"
 
     @override
-    def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
-        ledger = entries_with_unrecorded_commits(witnesses)
-        asked: dict[TopicPartition, list[Span]] = {}
-        covered = coverage(ledger) if ledger is not None else None
-        unread = [(key, of, (hole.start, hole.end)) for key, of, hole in judged_holes(covered)] if covered else []
-        unread += [(key, of, (0, below)) for key, of, below in late_starts(covered)] if covered else []
-        for key, incarnation, span in unread:
-            wanted = to_ask(witnesses, key, incarnation.topic_id, span)
-            asked.setdefault((key.topic, key.partition), []).extend(wanted)
-        return {where: Spans.of(spans) for where, spans in asked.items() if spans}
-
-    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
         ledger = entries_with_unrecorded_commits(witnesses)
         if ledger is None:
             return no_entries(witnesses)
         covered = coverage(ledger)
+        witnesses = witnesses.with_answers(lambda so_far: _questions(covered, so_far))
         findings = Findings.of(witnesses)
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
@@ -88,6 +77,17 @@ class OffsetContinuity(EvidenceCheck):
         return findings.verdict(
             message if judged else quiet(ledger), batches=len(judged), partitions=len(covered.incarnations)
         )
+
+
+def _questions(covered: Coverage, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+    """Whether Kafka has records of what no micro-batch read."""
+    asked: dict[TopicPartition, list[Span]] = {}
+    unread = [(key, of, (hole.start, hole.end)) for key, of, hole in judged_holes(covered)]
+    unread += [(key, of, (0, below)) for key, of, below in late_starts(covered)]
+    for key, incarnation, span in unread:
+        wanted = to_ask(witnesses, key, incarnation.topic_id, span)
+        asked.setdefault((key.topic, key.partition), []).extend(wanted)
+    return {where: Spans.of(spans) for where, spans in asked.items() if spans}
 
 
 def _judge_start(

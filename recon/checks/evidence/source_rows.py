@@ -81,39 +81,9 @@ class SourceRows(EvidenceCheck):
         "progress",
     )
     scope: ClassVar[str] = "sink"
+    reads_rows: ClassVar[bool] = True
 
     sample_rows: NonNegativeInt = 5_000_000
-
-    @override
-    def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
-        ledger = entries_with_unrecorded_commits(witnesses)
-        if ledger is None or judged_by_counts(witnesses):
-            return ()
-        counts = counts_of(ledger, witnesses)
-        if not by_counts(counts, witnesses):
-            return spot_check.chosen(counts, witnesses, self.sample_rows)
-        # Where counts leave a question that the rows of some commits do not answer, the sink's rows are read anyway.
-        of_open = rows_from_commit_files.versions(counts, witnesses, self.test, self.sample_rows)
-        return of_open or spot_check.chosen_of_made(counts, witnesses, self.sample_rows)
-
-    @override
-    def wants_rows(self, witnesses: Witnesses) -> bool:
-        ledger = entries_with_unrecorded_commits(witnesses)
-        if ledger is None or rows_lack_source(witnesses):
-            return False
-        counts = counts_of(ledger, witnesses)
-        return misses_rows(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
-
-    @override
-    def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
-        ledger = entries_with_unrecorded_commits(witnesses)
-        if ledger is None or witnesses.source_log is not None:
-            return {}
-        counts = counts_of(ledger, witnesses)
-        asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
-        for where, spans in _questions_about_rows(counts, witnesses).items():
-            asked.setdefault(where, []).extend(spans)
-        return {where: Spans.of(spans) for where, spans in asked.items()}
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -121,7 +91,31 @@ class SourceRows(EvidenceCheck):
         if ledger is None:
             return no_entries(witnesses)
         counts = counts_of(ledger, witnesses)
-        return _judge_counts(counts, witnesses) if judged_by_counts(witnesses) else _judge(counts, witnesses)
+        seen = witnesses.with_commit_rows(self._commits(counts, witnesses))
+        if not rows_lack_source(seen) and (misses_rows(counts, seen) or perhaps_repeated(counts, seen)):
+            seen = seen.with_rows()
+        seen = seen.with_answers(lambda so_far: _questions(counts, so_far))
+        return _judge_counts(counts, seen) if judged_by_counts(seen) else _judge(counts, seen)
+
+    def _commits(self, counts: Account, witnesses: Witnesses) -> Sequence[int]:
+        """The commits into whose data files it looks: some that counts prove, else those that they leave open."""
+        if judged_by_counts(witnesses):
+            return ()
+        if not by_counts(counts, witnesses):
+            return spot_check.chosen(counts, witnesses, self.sample_rows)
+        # Where counts leave a question that the rows of some commits do not answer, the sink's rows are read anyway.
+        of_open = rows_from_commit_files.versions(counts, witnesses, self.test, self.sample_rows)
+        return of_open or spot_check.chosen_of_made(counts, witnesses, self.sample_rows)
+
+
+def _questions(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+    """The offsets that Kafka's records alone can explain."""
+    if witnesses.source_log is not None:
+        return {}
+    asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
+    for where, spans in _questions_about_rows(counts, witnesses).items():
+        asked.setdefault(where, []).extend(spans)
+    return {where: Spans.of(spans) for where, spans in asked.items()}
 
 
 def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:

@@ -23,7 +23,16 @@ from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import RESULTS, sealed
-from recon.model import CheckpointWitness, Code, DeltaWitness, QuarantinedRows, Unavailable, Verdict, Witnesses
+from recon.model import (
+    CheckpointWitness,
+    Code,
+    DeltaWitness,
+    QuarantinedRows,
+    Unavailable,
+    Verdict,
+    Witnesses,
+    why_unknown,
+)
 from recon.project import Project, load
 from recon.testing.evidence import NOW, Entry, checkpoint, kafka, planned
 from tests.support.ledger_entries import entry
@@ -185,24 +194,21 @@ class LooksAtVersionThree(EvidenceCheck):
     test: ClassVar[str] = "looks_at_version_three"
 
     @override
-    def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
-        return (3,)
-
-    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        return Verdict()
+        (rows,) = witnesses.with_commit_rows([3]).commit_rows.values()
+        return Verdict(message=why_unknown(rows))
 
 
 def test_rows_of_commits_are_read_when_a_check_asks_for_them_and_never_end_the_audit(readers: Readers) -> None:
     readers.stand_in("recon.evidence.commit_rows.read", "rows", lambda: {3: Unavailable("commit_rows", "no file")})
     (bound,) = [bound for bound in bind(readers.project) if bound.check.test == "delta_history"]
     evidence = readers.collect("delta_history")
-    assert evidence.seen_by(bound).commit_rows == {} and "rows" not in readers.order
-    asks = replace(bound, check=LooksAtVersionThree())
-    assert evidence.seen_by(asks).commit_rows == {3: Unavailable("commit_rows", "no file")}
+    seen = evidence.seen_by(bound)
+    assert "rows" not in readers.order
+    assert LooksAtVersionThree().judge(seen).message == "no file"
     readers.stand_in("recon.evidence.commit_rows.read", "rows", lambda: 1 // 0)
-    (why,) = evidence.seen_by(asks).commit_rows.values()
-    assert isinstance(why, Unavailable) and why.reason.startswith("ZeroDivisionError")
+    assert LooksAtVersionThree().judge(seen).message.startswith("ZeroDivisionError")
+    assert evidence.of_sink("orders").commit_rows.keys() == {3}
 
 
 def test_a_witness_that_cannot_be_read_is_a_note_where_a_check_looks_at_it(readers: Readers) -> None:

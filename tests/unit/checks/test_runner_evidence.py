@@ -11,6 +11,7 @@ import pytest
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
+from recon.checks.engine.reading import Reading
 from recon.checks.engine.runner import run_evidence
 from recon.errors import EvidenceError
 from recon.model import ProbeAnswer, Unavailable, Verdict, Witnesses
@@ -38,7 +39,8 @@ class Canned(EvidenceCheck):
     def judge(self, witnesses: Witnesses) -> Verdict:
         if isinstance(self.verdict, Exception):
             raise self.verdict
-        return replace(self.verdict, evidence={"probes": sorted(witnesses.probes)})
+        seen = witnesses.with_answers(self.questions)
+        return replace(self.verdict, evidence={"probes": sorted(seen.probes)})
 
 
 def bound(check: Canned) -> Bound:
@@ -66,7 +68,11 @@ def unasked(questions):
 def run(*checks: Canned, seen: Witnesses | None = None, answer=unasked):
     ticks = (AT + timedelta(seconds=n) for n in range(100))
     found = seen or witnesses()
-    return list(run_evidence([bound(c) for c in checks], lambda b: found, answer, lambda: next(ticks)))
+
+    def seen_by(_: Bound) -> Witnesses:
+        return replace(found, reader=Reading(ask=answer))
+
+    return list(run_evidence([bound(c) for c in checks], seen_by, lambda: next(ticks)))
 
 
 def probe(spans: Spans) -> ProbeAnswer:
@@ -104,7 +110,7 @@ def test_witnesses_that_cannot_be_gathered_are_an_error():
     def torn(bound):
         raise EvidenceError("ledger _recon cannot be read")
 
-    (result,) = run_evidence([bound(Canned())], torn, unasked, lambda: AT)
+    (result,) = run_evidence([bound(Canned())], torn, lambda: AT)
     assert (result.status, result.message) == ("error", "ledger _recon cannot be read")
 
 
@@ -153,7 +159,7 @@ class AsksAgain(Canned):
         return {ASKED: Spans.of([(0, 10)] if ASKED not in witnesses.probes else [(50, 90)])}
 
     def judge(self, witnesses: Witnesses) -> Verdict:
-        answer = witnesses.probes[ASKED]
+        answer = witnesses.with_answers(self.questions).probes[ASKED]
         return Verdict(evidence={"requested": list(answer.requested), "committed": list(answer.committed)})
 
 

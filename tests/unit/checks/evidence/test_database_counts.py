@@ -36,6 +36,7 @@ from recon.model import (
 from recon.model.fingerprint import of_offsets, of_ranges
 from recon.model.proof import OpenFinding, Proofs, TableFingerprint, TableJudged
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, ledger, span
+from tests.support.asked import wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, group, rows, sink_proof, witnesses
 
@@ -105,7 +106,7 @@ UNREAD = Unavailable("rows", "Spark is not wanted (--no-spark)", skipped=True)
 def test_as_many_rows_as_were_written_and_none_doubled() -> None:
     whole = seen(count())
     assert of_commits(whole) == [] and of_rows(whole).findings == ()
-    assert not SourceRows().wants_rows(whole) and database_counts.nothing_repeated(whole)
+    assert not wants_rows(SourceRows(), whole) and database_counts.nothing_repeated(whole)
     # What was there at the last audit was told then.
     assert of_commits(seen(count(33, 3), TableJudged(own=3, repeated=3), other_rows=3)) == []
 
@@ -113,7 +114,7 @@ def test_as_many_rows_as_were_written_and_none_doubled() -> None:
 def test_one_row_removed_and_another_doubled() -> None:
     both = seen(count(30, 1), rows=UNREAD)
     verdict = of_rows(both)
-    assert codes(verdict) == [Code.DUPLICATE] and same_message(verdict.message) and SourceRows().wants_rows(both)
+    assert codes(verdict) == [Code.DUPLICATE] and same_message(verdict.message) and wants_rows(SourceRows(), both)
     assert of_commits(both) == [Code.MUTATED]
     # Two doubled and one removed: one row more than was written.
     assert (
@@ -159,7 +160,7 @@ def test_another_pipeline_of_other_topics_is_none_of_ours() -> None:
     other = {"written": {ME: 30, OTHER: 20}, "others": (commit(Entry(0, span(0, 20, topic="payments")), OTHER),)}
     for theirs in (20, 3, 40):  # its rows may come and go
         table = count(rows={TOPIC: 30, "payments": theirs}, **other)
-        assert of_commits(seen(table)) == [] and not SourceRows().wants_rows(seen(table))
+        assert of_commits(seen(table)) == [] and not wants_rows(SourceRows(), seen(table))
         # It may even replace its rows by a key.
         assert of_commits(seen(replace(table, has_unique_key=True))) == []
     assert of_commits(seen(count(rows={TOPIC: 29, "payments": 21}, **other))) == [Code.MUTATED]
@@ -169,7 +170,7 @@ def test_the_rows_of_all_pipelines_where_one_reads_our_topic_as_well() -> None:
     """It read other partitions: as many rows as both wrote, and none doubled."""
     theirs = commit(Entry(0, span(0, 20, partition=1)), OTHER)
     both = {"written": {ME: 30, OTHER: 20}, "others": (theirs,)}
-    assert of_commits(seen(count(50, **both))) == [] and not SourceRows().wants_rows(seen(count(50, **both)))
+    assert of_commits(seen(count(50, **both))) == [] and not wants_rows(SourceRows(), seen(count(50, **both)))
     assert of_commits(seen(count(49, **both))) == [Code.MUTATED]
     # Where rows may replace each other by a key, their number says nothing.
     unknown = SinkCommits().judge(seen(count(49, has_unique_key=True, **both)))
@@ -195,7 +196,7 @@ def test_another_pipeline_wrote_our_topic_and_nothing_counts_the_doubled_rows() 
     theirs = commit(Entry(0, (0, 20)), OTHER)
     slow = Unavailable("sink_logs", "its rows were not grouped within 50 s")
     table = count(50, slow, written={ME: 30, OTHER: 20}, others=(theirs,))
-    assert SourceRows().wants_rows(seen(table)) and of_rows(seen(table, rows=UNREAD)).skipped
+    assert wants_rows(SourceRows(), seen(table)) and of_rows(seen(table, rows=UNREAD)).skipped
     assert of_commits(seen(table)) == [Code.ATTESTED_ONLY]
     assert of_commits(seen(count(30, slow))) == [Code.ATTESTED_ONLY]
     # A table whose rows name no source is counted as a whole, as ever.
@@ -210,7 +211,7 @@ def test_whether_rows_are_doubled_that_the_query_may_make_is_not_known() -> None
     mine = [group(0, (0, 10), rows=33), *(group(i, (10 * i, 10 * i + 10)) for i in (1, 2))]
     read = rows(*mine, repeated=[group(0, (0, 20), rows=40), group(0, (25, 28), rows=6)])
     explodes = seen(table, rows=read, declared=DeclaredRows(explodes=True))
-    assert SourceRows().wants_rows(explodes)
+    assert wants_rows(SourceRows(), explodes)
     found = [f for f in of_rows(explodes).findings if f.code is Code.INCONCLUSIVE]
     assert [f.span for f in found] == [(0, 20)], "what it made itself is its own"
     assert same_message(found[0].message)
@@ -602,7 +603,7 @@ def test_another_row_takes_the_place_of_one() -> None:
         found = SinkCommits().judge(of_sink).findings
         replaced = [one.message for one in found if "of other source offsets" in one.message]
         assert all(map(same_message, replaced)) and bool(replaced) == bool(database_counts.rows_replaced(of_sink))
-        assert not replaced or SourceRows().wants_rows(of_sink)
+        assert not replaced or wants_rows(SourceRows(), of_sink)
         return " ".join(replaced)
 
     swapped = [*whole[:3], *whole[4:], 99]

@@ -41,6 +41,7 @@ from recon.testing.evidence import (
     planned,
     span,
 )
+from tests.support.asked import questions
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, probe, sink_proof, told, witnesses
 
@@ -211,7 +212,7 @@ def test_kafka_is_asked_before_a_micro_batch_is_called_missing() -> None:
     """A micro-batch of transaction markers, or aborted records, left nothing to write."""
     plans, broker = (*PLANS, planned(4, (40, 50))), kafka(0, 50)
     found = witnesses(LEDGER, delta=LOG, checkpoint=checkpoint(*plans, query_id="q-1"), kafka=broker)
-    assert CheckpointCommits().questions(found) == {(TOPIC, 0): Spans.of([(40, 50)])}
+    assert questions(CheckpointCommits(), found) == {(TOPIC, 0): Spans.of([(40, 50)])}
     empty, aborted = probe([(40, 50)]), probe([(40, 50)], [(41, 42)])
     for probes in (empty, aborted):
         assert told(judged(*plans, kafka=broker, probes=probes), info=True) == [("EXPLAINED", 0, 40, 50)]
@@ -224,7 +225,7 @@ def test_kafka_is_asked_before_a_micro_batch_is_called_missing() -> None:
     # A topic that was created again says nothing about the one that was read, compaction nothing about what was there.
     for other in (kafka(0, 50, topic_id="id-2"), kafka(0, 50, policy="compact")):
         found = witnesses(LEDGER, delta=LOG, checkpoint=checkpoint(*plans, query_id="q-1"), kafka=other)
-        assert CheckpointCommits().questions(found) == {}
+        assert questions(CheckpointCommits(), found) == {}
     assert told(judged(*plans, kafka=kafka(0, 50, topic_id="id-2"), probes=empty)) == [("GAP", 0, 40, 50)]
 
 
@@ -288,7 +289,7 @@ def test_a_long_range_is_asked_about_in_growing_parts() -> None:
     found = witnesses(LEDGER, delta=LOG, checkpoint=checkpoint(*plans, query_id="q-1"), kafka=broker)
     asked = []
     for _ in range(4):
-        (spans,) = CheckpointCommits().questions(found).values() or ((),)
+        (spans,) = questions(CheckpointCommits(), found).values() or ((),)
         if spans:
             asked.append(spans.size)
             found = replace(found, probes=probe(list(spans)))

@@ -12,6 +12,7 @@ from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.model import Code, LedgerSlice, Verdict
 from recon.model.offsets import Spans
 from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger, span
+from tests.support.asked import questions
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, probe, regular_ledger, told, witnesses
 
@@ -46,7 +47,7 @@ def test_a_gap_that_kafka_still_holds() -> None:
 
 def test_a_range_of_transaction_markers_alone_is_no_gap() -> None:
     slice_, broker = ledger(Entry(0, (0, 10)), Entry(1, (12, 30))), kafka(0, 30)
-    assert OffsetContinuity().questions(witnesses(slice_, kafka=broker)) == {(TOPIC, 0): Spans.of([(10, 12)])}
+    assert questions(OffsetContinuity(), witnesses(slice_, kafka=broker)) == {(TOPIC, 0): Spans.of([(10, 12)])}
     assert told(judged(slice_, kafka=broker, probes=probe([(10, 12)])), info=True) == [("EXPLAINED", 0, 10, 12)]
     # A record in it, or an answer that does not cover it, leaves the gap.
     one, short = probe([(10, 12)], [(11, 12)], [(11, 12)]), probe([(10, 12)], truncated="the log ends at 11")
@@ -57,10 +58,10 @@ def test_a_range_of_transaction_markers_alone_is_no_gap() -> None:
     assert told(judged(slice_, kafka=broker, probes=aborted, isolation_level="read_uncommitted"))
     # Another incarnation of the topic, or one that is not known, says nothing about the offsets that were read.
     for other in (kafka(0, 30, topic_id="id-2"), kafka(0, 30, topic_id=None)):
-        assert OffsetContinuity().questions(witnesses(slice_, kafka=other)) == {}
+        assert questions(OffsetContinuity(), witnesses(slice_, kafka=other)) == {}
         assert told(judged(slice_, kafka=other, probes=probe([(10, 12)]))) == [("GAP", 0, 10, 12)]
     compacting = witnesses(slice_, kafka=kafka(0, 30, policy="compact"))
-    assert OffsetContinuity().questions(compacting) == {}
+    assert questions(OffsetContinuity(), compacting) == {}
 
 
 def test_a_gap_below_the_log_start_is_a_loss_and_above_it_a_gap() -> None:

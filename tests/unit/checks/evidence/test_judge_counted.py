@@ -12,6 +12,7 @@ from recon.checks.evidence.source_rows import SourceRows
 from recon.model import DeclaredRows, LedgerSlice, RowsWitness, Verdict
 from recon.model.fingerprint import of_offsets
 from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger
+from tests.support.asked import wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import group, probe, rows, told, witnesses
 
@@ -37,7 +38,7 @@ def counted(read: Iterable[int], returned: Iterable[int], written: int, **head: 
 
 
 def wants(slice_: LedgerSlice) -> bool:
-    return CHECK.wants_rows(witnesses(slice_))
+    return wants_rows(CHECK, witnesses(slice_))
 
 
 def judged(slice_: LedgerSlice, found: RowsWitness | None = None, **fields: Any) -> Verdict:
@@ -113,7 +114,7 @@ def test_rows_that_a_transform_may_not_filter_are_missing() -> None:
     filtered = judged(slice_)
     assert filtered.failures == 0 and filtered.evidence["filtered"] == 1 and same_message(filtered.message)
     none = DeclaredRows(filters=False)
-    assert CHECK.wants_rows(witnesses(slice_, declared=none))
+    assert wants_rows(CHECK, witnesses(slice_, declared=none))
     in_kafka = [(4, 5)]
     probes = probe(in_kafka, in_kafka, in_kafka)
     verdict = judged(slice_, rows(group(0, (0, 4), (5, 10))), probes=probes, declared=none)

@@ -12,6 +12,7 @@ from recon.checks.evidence.source_rows import SourceRows
 from recon.model import DeclaredRows, LedgerSlice, RowGroup, Verdict
 from recon.model.fingerprint import of_offsets
 from recon.testing.evidence import TOPIC, Entry, gone, ledger
+from tests.support.asked import wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import commit, delta, group, probe, rows, told, witnesses
 
@@ -112,8 +113,8 @@ def test_a_transform_that_may_not_drop_records_lost_them() -> None:
 
 
 def test_a_micro_batch_whose_rows_were_left_as_they_were_is_proved_by_counts() -> None:
-    assert not SourceRows().wants_rows(witnesses(ledger(made(range(10))), declared=EXPLODES))
-    assert SourceRows().wants_rows(witnesses(ledger(made(EVENLY)), declared=EXPLODES))
+    assert not wants_rows(SourceRows(), witnesses(ledger(made(range(10))), declared=EXPLODES))
+    assert wants_rows(SourceRows(), witnesses(ledger(made(EVENLY)), declared=EXPLODES))
 
 
 def test_a_restored_entry_does_not_say_how_many_rows_the_sink_was_given() -> None:

@@ -30,6 +30,7 @@ from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from recon.project import DeltaMergeSink, DeltaSink, Sink, load
 from recon.project.sinks import JdbcUpsertSink
 from recon.testing.evidence import NOW, SINK, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
+from tests.support.asked import questions, wants_rows
 from tests.support.messages import raises, same_message
 from tests.support.witnesses import codes, commit, delta, group, probe, rows, witnesses
 
@@ -79,7 +80,7 @@ def passed(verdict: Verdict) -> bool:
 
 def test_rows_of_one_key_are_counted_and_not_looked_for() -> None:
     found = seen(ledger(*FEWER), *FEWER)
-    assert not CHECK.wants_rows(found) and CHECK.questions(found) == {}
+    assert not wants_rows(CHECK, found) and questions(CHECK, found) == {}
     assert passed(CHECK.judge(found))
     # Four rows are left of twenty: an append would have lost sixteen.
     assert passed(judged(*FEWER, rows=rows(group(1, (16, 20)))))
@@ -88,8 +89,8 @@ def test_rows_of_one_key_are_counted_and_not_looked_for() -> None:
 def test_a_deficit_is_asked_of_kafka_and_not_of_the_rows() -> None:
     slice_ = ledger(FEWER[0], MARKED)
     found = seen(slice_, FEWER[0], merged(1, 10, 20, 6))
-    assert CHECK.wants_rows(found)
-    assert CHECK.questions(found) == {(TOPIC, 0): Spans.of([(10, 20)])}
+    assert wants_rows(CHECK, found)
+    assert questions(CHECK, found) == {(TOPIC, 0): Spans.of([(10, 20)])}
     seen_by_both = probe([(10, 20)], [(10, 19)], [(10, 18)])  # one record aborted, one transaction marker
     verdict = judged(FEWER[0], MARKED, given=None, probes=seen_by_both)
     assert passed(verdict), verdict
@@ -155,7 +156,7 @@ def test_aborted_records_of_a_micro_batch_whose_counts_are_whole() -> None:
     level = {"isolation_level": "read_uncommitted"}
     whole, holed = merged(0, 0, 10, **level), merged(1, 10, 20, 9, rows_read=9, rows_filtered=0, **level)
     found = seen(ledger(whole, holed), whole, merged(1, 10, 20, 9, **level))
-    assert CHECK.questions(found) == {(TOPIC, 0): Spans.of([(0, 20)])}
+    assert questions(CHECK, found) == {(TOPIC, 0): Spans.of([(0, 20)])}
     shown = probe([(0, 20)], [(0, 10), (11, 20)], [(0, 8), (11, 20)])
     verdict = judged(whole, holed, probes=shown)
     assert codes(verdict) == [Code.EXPLAINED, Code.PHANTOM_ROWS] and same_message(verdict.message)
@@ -177,13 +178,13 @@ def test_a_transaction_that_the_hook_saw_open() -> None:
     before, opened = merged(0, 0, 5), merged(1, 5, 10, isolation_level="read_uncommitted")
     later = merged(2, 10, 20, kafka_state=state, isolation_level="read_uncommitted")
     found = seen(ledger(before, opened, later), before, opened, later)
-    assert CHECK.questions(found) == {(TOPIC, 0): Spans.of([(5, 10)])}
+    assert questions(CHECK, found) == {(TOPIC, 0): Spans.of([(5, 10)])}
     verdict = judged(before, opened, later, probes=probe([(5, 10)], [(5, 10)], [(5, 8)]))
     assert codes(verdict) == [Code.PHANTOM_ROWS]
     assert passed(judged(before, opened, later, probes=probe([(5, 10)], [(5, 10)], [(5, 10)])))
     level = {"isolation_level": "read_committed"}
     committed = [merged(1, 5, 10, **level), merged(2, 10, 20, kafka_state=state, **level)]
-    assert CHECK.questions(seen(ledger(before, *committed), before, *committed)) == {}
+    assert questions(CHECK, seen(ledger(before, *committed), before, *committed)) == {}
 
 
 def test_a_restored_entry_is_as_good_as_what_its_commit_tells() -> None:

@@ -17,6 +17,7 @@ from recon.model.offsets import Spans
 from recon.model.proof import CoveredRanges, Proofs
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from recon.testing.evidence import NOW, SINK, TOPIC, Entry, gone, kafka, ledger, span
+from tests.support.asked import questions, wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, group, probe, rows, sink_proof, told, witnesses
 
@@ -41,11 +42,11 @@ def judged(slice_: LedgerSlice | None, found: RowsWitness | Unavailable | None =
 
 
 def asked(slice_: LedgerSlice, found: RowsWitness, **fields: Any) -> dict[tuple[str, int], Spans]:
-    return dict(CHECK.questions(witnesses(slice_, rows=found, **fields)))
+    return dict(questions(CHECK, witnesses(slice_, rows=found, **fields)))
 
 
 def wants(slice_: LedgerSlice, **fields: Any) -> bool:
-    return CHECK.wants_rows(witnesses(slice_, **fields))
+    return wants_rows(CHECK, witnesses(slice_, **fields))
 
 
 def passed(verdict: Verdict) -> bool:
@@ -190,7 +191,7 @@ def test_trimmed_rows_are_not_taken_for_filtered_ones() -> None:
 def test_every_offset_without_a_row_is_asked_about() -> None:
     assert asked(SHORT, HOLES) == {("orders", 0): Spans.of([(14, 15), (19, 20)])}
     assert asked(FULL, rows(group(0, (0, 20)))) == {}
-    assert CHECK.questions(witnesses(SHORT)) == {}
+    assert questions(CHECK, witnesses(SHORT)) == {}
 
 
 def test_control_records() -> None:
@@ -469,7 +470,7 @@ def test_exactly_what_kafka_has_and_no_row_carries_is_lost(sizes: list[int], wit
             groups.append(group(batch, *mine))
     found: Witnesses = witnesses(ledger(*entries), rows=rows(*groups))
     holes = Spans.of_offsets(missing)
-    assert dict(CHECK.questions(found)) == ({("orders", 0): holes} if holes else {})
+    assert dict(questions(CHECK, found)) == ({("orders", 0): holes} if holes else {})
     gone_for_good = Spans.of_offsets(x for x in lost if x < cuts[-1])
     probes = probe([(0, cuts[-1])], list(gone_for_good), list(gone_for_good))
     verdict = CHECK.judge(replace(found, probes=probes))
@@ -483,7 +484,7 @@ def test_exactly_what_kafka_has_and_no_row_carries_is_lost(sizes: list[int], wit
 
 def test_a_row_that_the_commit_counted_and_nobody_finds_is_a_gap_without_asking_kafka() -> None:
     found = witnesses(ledger(entry(0, 0, 10, 10)), rows=rows(group(0, (0, 4), (6, 10))))
-    assert dict(CHECK.questions(found)) == {}
+    assert dict(questions(CHECK, found)) == {}
     verdict = CHECK.judge(found)
     assert [(f.code, f.start_offset, f.end_offset) for f in verdict.findings] == [(Code.GAP, 4, 6)]
     assert same_message(verdict.findings[0].message)

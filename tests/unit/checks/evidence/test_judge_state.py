@@ -11,6 +11,7 @@ from recon.judge.row_accounting import account
 from recon.judge.stateful_operators import Operators, operators_of
 from recon.model import BatchProgress, Code, ProgressWitness, Verdict
 from recon.testing.evidence import NOW, START, Entry, checkpoint, gone, ledger
+from tests.support.asked import questions, wants_rows
 from tests.support.witnesses import codes, group, probe, rows, witnesses
 
 
@@ -52,7 +53,7 @@ def judged(seen: Any) -> Verdict:
 
 def test_what_fell_is_proved_by_counts() -> None:
     seen = given(deduplicated(), said(0))
-    assert not SourceRows().wants_rows(seen)
+    assert not wants_rows(SourceRows(), seen)
     found = judged(seen)
     assert (found.failures, found.unproved, found.evidence["dropped_by_state"]) == (0, None, 4)
     assert codes(found) == []
@@ -68,7 +69,7 @@ def test_late_rows_fall_too_and_a_filter_after_the_state_adds_up() -> None:
 def test_counts_that_do_not_add_up_prove_nothing() -> None:
     for told in (said(0, rows=11), said(0, dropped_duplicates=3), said(0, dropped_duplicates=5)):
         seen = given(deduplicated(), told)
-        assert SourceRows().wants_rows(seen)
+        assert wants_rows(SourceRows(), seen)
         assert judged(seen).unproved is not None
 
 
@@ -77,7 +78,7 @@ def test_a_row_too_few_is_found_among_those_that_fell() -> None:
     lost = Entry(0, (0, 10), rows_read=6, rows_written=6, rows_filtered=0)
     present = rows(group(0, (0, 5)))
     seen = given(lost, said(0), rows=present)
-    assert SourceRows().questions(seen)
+    assert questions(SourceRows(), seen)
     found = judged(replace(seen, probes=probe([(5, 10)], [(5, 10)], [(5, 10)])))
     assert Code.GAP in codes(found) and found.failures
 
@@ -104,7 +105,7 @@ def test_markers_of_transactions_are_explained_beside_what_fell() -> None:
 def test_an_aggregate_that_read_every_offset_is_attested() -> None:
     aggregated = Entry(0, (0, 10), rows_read=25, rows_written=25, rows_filtered=0)
     seen = given(aggregated, said(0, state_operators=("stateStoreSave",), dropped_duplicates=0), rows=BARE)
-    assert SourceRows().wants_rows(seen)
+    assert wants_rows(SourceRows(), seen)
     found = judged(seen)
     assert codes(found) == [Code.ATTESTED_ONLY] and found.unproved is None and not found.failures
     unread = given(aggregated, said(0, state_operators=("stateStoreSave",), rows=9), rows=BARE)

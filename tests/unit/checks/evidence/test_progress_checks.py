@@ -391,7 +391,7 @@ def test_a_progress_that_cannot_be_read_is_an_error() -> None:
         check=Throughput(), config=CheckConfig(), unique_id="test.x.t", name="throughput_p", pipeline="p", sink=None
     )
     seen = given([], progress=Unavailable("progress", "the table is torn"))
-    (result,) = run_evidence([bound], lambda _: seen, lambda _: {}, lambda: datetime.now(UTC))
+    (result,) = run_evidence([bound], lambda _: seen, lambda: datetime.now(UTC))
     assert (result.status, result.message) == ("error", "the table is torn")
 
 

@@ -20,6 +20,7 @@ from recon.judge.history.foreign_rows import search
 from recon.model import Code, DeclaredRows, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from recon.project import DeltaSink
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, gone, ledger, span
+from tests.support.asked import questions, wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, group, rows, told, witnesses
 
@@ -47,7 +48,7 @@ def judged(found: RowsWitness | None = None, slice_: Any = BOTH, **fields: Any) 
 
 
 def wants(slice_: Any = BOTH, **fields: Any) -> bool:
-    return CHECK.wants_rows(witnesses(slice_, **fields))
+    return wants_rows(CHECK, witnesses(slice_, **fields))
 
 
 # -- counts ------------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ def test_offsets_in_quarantine_are_explained() -> None:
     verdict = judged(replace(SINK_ROWS, quarantined=(group(1, (17, 20)),)), quarantine=LOST)
     assert verdict.failures == 0 and verdict.unproved is None
     assert verdict.evidence["explained"] == {"quarantined": 3} and codes(verdict) == [Code.EXPLAINED]
-    assert CHECK.questions(witnesses(BOTH, rows=replace(SINK_ROWS, quarantined=(group(1, (17, 20)),)))) == {}
+    assert questions(CHECK, witnesses(BOTH, rows=replace(SINK_ROWS, quarantined=(group(1, (17, 20)),)))) == {}
 
 
 def test_released_rows_are_neither_missing_nor_doubled() -> None:

@@ -28,6 +28,7 @@ from recon.model.proof import Proofs, QuarantineJudged
 from recon.model.wire.proof import dump_proof, parse_proof
 from recon.model.wire.quarantine import dump_erased, dump_returned
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, ledger
+from tests.support.asked import wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, sink_proof, witnesses
 
@@ -352,17 +353,19 @@ def test_rows_that_are_gone_need_the_sinks_rows_where_the_whole_ledger_is_judged
     whole = ledger(Entry(0, (0, 10), rows_written=7, rows_quarantined=3))
     counted = QuarantinedRows(rows={(0, 0, None): 2}, entered={(0, 0): 3}, released={})
     there = seen(log(commit(0, HELD)), counted, JUDGED, whole)
-    assert SourceRows().wants_rows(there)
-    assert not SourceRows().wants_rows(replace(there, quarantine_rows={SINK: replace(counted, rows={(0, 0, None): 3})}))
+    assert wants_rows(SourceRows(), there)
+    assert not wants_rows(
+        SourceRows(), replace(there, quarantine_rows={SINK: replace(counted, rows={(0, 0, None): 3})})
+    )
 
 
 def test_where_every_row_was_counted_a_deletion_of_released_rows_needs_no_rows() -> None:
     whole = ledger(Entry(0, (0, 10), rows_written=7, rows_quarantined=3))
     found = log(commit(0, HELD), deletion(1))
     counted = QuarantinedRows(rows={(0, 0, None): 2}, entered={(0, 0): 3}, released={0: 1})
-    assert not SourceRows().wants_rows(seen(found, counted, None, whole))
+    assert not wants_rows(SourceRows(), seen(found, counted, None, whole))
     added = log(commit(0, HELD), deletion(1), commit(2))
-    assert SourceRows().wants_rows(seen(added, counted, None, whole)), "an added row may stand for a deleted one"
+    assert wants_rows(SourceRows(), seen(added, counted, None, whole)), "an added row may stand for a deleted one"
 
 
 def test_rows_of_a_claim_without_entry_still_wait_and_others_rows_stand_for_none() -> None:

@@ -11,6 +11,7 @@ from recon.checks.evidence.source_rows import SourceRows
 from recon.model import Code, DeclaredRows, SourceCommit, SourceTable, Unavailable, Verdict
 from recon.model.delta_offsets import offset_of
 from recon.testing.evidence import NOW, START, Entry, ledger, span, witnesses
+from tests.support.asked import questions, wants_rows
 from tests.support.witnesses import commit, delta
 
 TOPIC = "delta:id-1"
@@ -37,8 +38,8 @@ def judged(source: SourceTable | Unavailable, *entries: Entry, **fields: Any) ->
     log = delta(*(commit(n, one, rows_added=one.head["rows_written"]) for n, one in enumerate(entries)))
     seen = witnesses(ledger(*entries), delta=log, source_log=source, **fields)
     check = SourceRows()
-    assert check.questions(seen) == {}
-    assert not check.wants_rows(seen)
+    assert questions(check, seen) == {}
+    assert not wants_rows(check, seen)
     return check.judge(seen)
 
 

@@ -16,6 +16,7 @@ from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan
 from recon.project import CheckSpec
 from recon.testing.evidence import SINK, TOPIC, Entry, gone, kafka, ledger
+from tests.support.asked import commits_to_read, wants_rows
 from tests.support.messages import same_message
 from tests.support.witnesses import commit, delta, group, probe, rows, told, witnesses
 
@@ -56,7 +57,7 @@ def seen(*entries: Entry, looked_at: Sequence[CommitRows | Unavailable] = (), **
 
 
 def chosen(*entries: Entry, check: SourceRows = CHECK, **fields: Any) -> list[int]:
-    return list(check.commits_to_read(seen(*entries, **fields)))
+    return list(commits_to_read(check, seen(*entries, **fields)))
 
 
 def judged(witnesses: Witnesses) -> Verdict:
@@ -120,7 +121,7 @@ def test_nothing_is_looked_at_where_it_shows_nothing() -> None:
 
 def test_rows_as_they_were_counted_leave_no_question() -> None:
     healthy = seen(filtered(range(7)), looked_at=[added(range(7))])
-    assert not CHECK.wants_rows(healthy)
+    assert not wants_rows(CHECK, healthy)
     verdict = judged(healthy)
     assert not verdict.failures and verdict.unproved is None
     assert verdict.evidence["looked_at"] == {"micro_batches": 1, "rows": 7}
@@ -140,7 +141,7 @@ def test_rows_as_they_were_counted_leave_no_question() -> None:
 )
 def test_rows_other_than_counted_need_the_rows_of_the_sink(entry: Entry, found: Sequence[int]) -> None:
     contradicting = seen(entry, looked_at=[added(found)])
-    assert CHECK.wants_rows(contradicting)
+    assert wants_rows(CHECK, contradicting)
     verdict = judged(replace(contradicting, rows=gone("rows")))
     assert not verdict.failures and same_message(verdict.unproved or "")
 
@@ -168,7 +169,7 @@ def test_rows_of_other_offsets_are_never_a_pass() -> None:
 
 def test_a_transform_that_makes_rows_may_repeat_offsets() -> None:
     left = filtered(range(10))
-    assert not CHECK.wants_rows(seen(left, looked_at=[added(range(10))], declared=DeclaredRows(explodes=True)))
+    assert not wants_rows(CHECK, seen(left, looked_at=[added(range(10))], declared=DeclaredRows(explodes=True)))
 
 
 @pytest.mark.parametrize("counts", [{}, UNCOUNTED])
@@ -212,7 +213,7 @@ def test_one_row_of_one_offset_is_no_other() -> None:
 def test_a_replay_that_counted_what_was_read_proves_as_much_as_any_count() -> None:
     replay = Entry(0, (0, 10), sink_version=0, status="already_committed", attempt=2)
     log = delta(commit(0, RESTORED))
-    assert not CHECK.wants_rows(witnesses(ledger(RESTORED, replay), delta=log))
+    assert not wants_rows(CHECK, witnesses(ledger(RESTORED, replay), delta=log))
 
 
 def test_a_restored_entry_of_a_sink_whose_rows_carry_no_offsets_is_a_finding_that_can_be_accepted() -> None:
