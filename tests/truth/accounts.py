@@ -56,7 +56,8 @@ def _wrong(world: World, place: Place, line: AccountLine, answer: Answer) -> str
     forgiven = place in world.hidden | world.forgiven.lost or not world.query.makes(place[3])
     if of_class in _EXPLAINED and due and not has_row and believed and not forgiven:
         return "it is lost"
-    if of_class in _GONE and has_row:
+    # A row that another program put there is not the stream's.
+    if of_class in _GONE and any(row.place == place and row.batch_id is not None for row in world.rows):
         return "a row has it"
     # What Kafka has since an election may be other records; of what nobody read it is not asked offset by offset.
     if of_class in _GONE and not due and line.entry >= 0 and not any(log.leader_epoch for log in world.logs):
