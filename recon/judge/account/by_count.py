@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from recon.judge.coverage import by_partition, is_compacted
 from recon.judge.history.table_history import changes_rows, is_restore, others, removes_rows
 from recon.judge.row_accounting import Account, Counted
 from recon.judge.rows.reasons import is_attested
@@ -14,6 +15,7 @@ from recon.lazy import np
 from recon.model import Witnesses
 from recon.model.account import HowKnown, OffsetClass
 from recon.model.offsets import Spans
+from recon.model.once import once
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,12 +36,11 @@ def shares(counts: Account, witnesses: Witnesses, entry: int, size: int) -> Iter
     answer to offsets, its counts say nothing of them.
     """
     counted = counts.counted[entry]
-    known = counted.deficit is not None and not (counted.explodes or counted.surplus or counted.doubted)
-    short = (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
     if size == counts.width[entry] and is_attested(counts, witnesses, entry):
         yield Share(OffsetClass.IN_A_ROW, HowKnown.SPARK, size)
         return
-    if not known or size != counts.width[entry] or short > size or counted.lost not in (0, counted.deficit):
+    short = (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
+    if size != counts.width[entry] or short > size or not _tells(counted):
         yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, size)
         return
     of_class = (
@@ -55,9 +56,18 @@ def shares(counts: Account, witnesses: Witnesses, entry: int, size: int) -> Iter
         yield from _without_a_row(counts, counted, witnesses, entry)
 
 
+def _tells(counted: Counted) -> bool:
+    """Whether counts say how many of an entry's offsets have a row, each no more than one."""
+    several = counted.explodes or counted.surplus or counted.doubted
+    return counted.deficit is not None and not several and counted.lost in (0, counted.deficit)
+
+
 def _without_a_row(counts: Account, counted: Counted, witnesses: Witnesses, entry: int) -> Iterator[Share]:
     """The offsets that no counted row accounts for: those without a record, as Kafka says, and the rest."""
     head, left = counts.covered.slice.heads[entry], counted.deficit or 0
+    if not (witnesses.probes or witnesses.source_log):  # Kafka was not asked
+        yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
+        return
     absent = aborted = 0
     for read in ranges_read(counts, entry):
         answer = held_in_kafka(read, witnesses)
@@ -70,7 +80,7 @@ def _without_a_row(counts: Account, counted: Counted, witnesses: Witnesses, entr
     if absent + aborted > left:
         yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
         return
-    compacts = all(_is_compacted(read.topic, witnesses) for read in ranges_read(counts, entry))
+    compacts = all(is_compacted(read.topic, witnesses) for read in ranges_read(counts, entry))
     for offset_class, offsets in (
         (OffsetClass.COMPACTED if compacts else OffsetClass.MARKER, absent),
         (OffsetClass.ABORTED, aborted),
@@ -87,28 +97,23 @@ def _without_a_row(counts: Account, counted: Counted, witnesses: Witnesses, entr
         yield Share(*known, left - again)
 
 
-def _is_compacted(topic: str, witnesses: Witnesses) -> bool:
-    described = witnesses.topic(topic)
-    return described is not None and "compact" in described.cleanup_policy
-
-
 def _read_again(counts: Account, entry: int) -> int:
     """How many offsets of an entry repairs read once more, and have a row of each."""
-    heads, again = counts.covered.slice.heads, 0
-    repairs = [
-        at
-        for at, counted in counts.counted.items()
-        if heads[at].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
-    ]
-    for read in ranges_read(counts, entry) if repairs else ():
-        spans = (
-            one.span
-            for at in repairs
-            for one in ranges_read(counts, at)
-            if (one.topic, one.partition) == (read.topic, read.partition)
-        )
-        again += Spans.of([read.span]).intersect(Spans.of(spans)).size
+    again, repaired = 0, once(counts, _repaired, lambda: _repaired(counts))
+    for read in ranges_read(counts, entry) if repaired else ():
+        again += Spans.of([read.span]).intersect(repaired.get((read.topic, read.partition), Spans())).size
     return again
+
+
+def _repaired(counts: Account) -> Mapping[tuple[str, int], Spans]:
+    """The offsets that repairs read, each with a row."""
+    heads = counts.covered.slice.heads
+    return by_partition(
+        read
+        for entry, counted in counts.counted.items()
+        if heads[entry].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
+        for read in ranges_read(counts, entry)
+    )
 
 
 def changed_since(counts: Account, witnesses: Witnesses) -> npt.NDArray[np.bool_]:

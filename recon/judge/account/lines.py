@@ -14,6 +14,7 @@ from recon.judge.account.by_count import Share, changed_since, shares
 from recon.judge.account.fold import Classified
 from recon.judge.account.missing import without_row
 from recon.judge.account.never_read import NeverRead, never_read
+from recon.judge.coverage import Coverage, Stretch, TopicIncarnation
 from recon.judge.findings import Findings
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.row_accounting import Account
@@ -125,38 +126,41 @@ class _Ranges(NamedTuple):
 def _first_readings(counts: Account) -> tuple[list[tuple[int, str, str | None]], _Ranges]:
     """What judged entries read of Kafka before any other did, range by range, and the topics that `topic` indexes."""
     covered, numbers = counts.covered, dict[tuple[int, str, str | None], int]()
-    parts: list[tuple[int, int, Ints, Ints, Ints]] = []
+    parts: list[_Ranges] = []
     for key, incarnations in covered.incarnations.items():
         for incarnation in incarnations if is_kafka(key.topic) else ():
-            seen = GrowingSpans()
-            topic = (key.source, key.topic, incarnation.topic_id)
-            for stretch in incarnation.stretches:
-                if stretch.end <= stretch.start:
-                    continue
-                if stretch.first < incarnation.anchors:
-                    seen.add(0, stretch.end)  # what is below it is the business of earlier audits
-                    continue
-                new = list(seen.add(stretch.start, stretch.end))
-                if not covered.judged(stretch.first) or not new:
-                    continue
-                low, high = stretch.rows
-                ends, entries = (of[low:high].astype(np.int64, copy=False) for of in (covered.ends, covered.entries))
-                starts = np.concatenate(([stretch.start], ends[:-1]))
-                if new != [(stretch.start, stretch.end)]:
-                    starts, ends, entries = _within(starts, ends, entries, new)
-                kept = ends > starts
-                parts.append(
-                    (numbers.setdefault(topic, len(numbers)), key.partition, starts[kept], ends[kept], entries[kept])
-                )
-    sizes = [len(part[2]) for part in parts]
-    none = np.zeros(0, np.int64)
-    return list(numbers), _Ranges(
-        np.repeat(np.array([part[0] for part in parts], np.int64), sizes),
-        np.repeat(np.array([part[1] for part in parts], np.int64), sizes),
-        np.concatenate([none, *(part[2] for part in parts)]),
-        np.concatenate([none, *(part[3] for part in parts)]),
-        np.concatenate([none, *(part[4] for part in parts)]),
-    )
+            read = list(_readings(covered, incarnation))
+            if not read:
+                continue
+            starts, ends, entries = (np.concatenate(columns) for columns in zip(*read, strict=True))
+            topic = numbers.setdefault((key.source, key.topic, incarnation.topic_id), len(numbers))
+            topics, partitions = (np.full(len(starts), number, np.int64) for number in (topic, key.partition))
+            parts.append(_Ranges(topics, partitions, starts, ends, entries))
+    empty = _Ranges(*(np.zeros(0, np.int64) for _ in _Ranges._fields))
+    return list(numbers), _Ranges(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
+
+
+def _readings(covered: Coverage, incarnation: TopicIncarnation) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """(starts, ends, entries) of what the judged stretches of a topic partition read before any other did."""
+    seen = GrowingSpans()
+    for stretch in incarnation.stretches:
+        if stretch.first < incarnation.anchors:
+            seen.add(0, max(stretch.end, 0))  # what is below it is the business of earlier audits
+        elif stretch.end > stretch.start:
+            new = list(seen.add(stretch.start, stretch.end))
+            if covered.judged(stretch.first) and new:
+                yield _ranges_of(covered, stretch, new)
+
+
+def _ranges_of(covered: Coverage, stretch: Stretch, new: Sequence[Span]) -> tuple[Ints, Ints, Ints]:
+    """The ranges of a stretch, as far as they lie in what is new."""
+    low, high = stretch.rows
+    ends, entries = (of[low:high].astype(np.int64, copy=False) for of in (covered.ends, covered.entries))
+    starts = np.concatenate(([stretch.start], ends[:-1]))
+    if new != [(stretch.start, stretch.end)]:
+        starts, ends, entries = _within(starts, ends, entries, new)
+    kept = ends > starts
+    return starts[kept], ends[kept], entries[kept]
 
 
 def _within(starts: Ints, ends: Ints, entries: Ints, spans: Iterable[tuple[int, int]]) -> tuple[Ints, Ints, Ints]:

@@ -6,7 +6,8 @@ from collections import Counter
 
 from recon.judge.account.fold import Classified, Told, folded
 from recon.judge.account.recorded import RECORDED, looked_for, recorded
-from recon.judge.account.told_by_kafka import TOLD_BY_KAFKA
+from recon.judge.account.records import RECORDS
+from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
 from recon.judge.history.table_history import first_version, is_another, known_table, others, removes_rows
 from recon.judge.row_accounting import Piece
@@ -18,7 +19,8 @@ from recon.model.offsets import Spans
 from recon.model.once import once
 from recon.text import plural
 
-PROVIDERS = (*RECORDED, *TOLD_BY_KAFKA)  # in the order of precedence
+_WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)
+PROVIDERS = (*RECORDED, *_WITH_ANSWERS)  # in the order of precedence
 
 # What explains that an offset has no row, by the word for it in findings.
 _REASONS = {
@@ -37,7 +39,7 @@ def without_row(sink: SinkRows) -> list[Classified]:
 
     def find() -> list[Classified]:
         found, left = recorded(sink)
-        more, unknown = folded(sink, left.pieces, TOLD_BY_KAFKA)
+        more, unknown = folded(sink, left.pieces, _WITH_ANSWERS)
         assert not unknown.pieces, "the last provider classifies all that is left"
         return [*found, *more]
 

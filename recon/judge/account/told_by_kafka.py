@@ -1,4 +1,4 @@
-"""Providers that rest on Kafka's answers: offsets without a record, deleted ones, and records without a row."""
+"""Providers that rest on Kafka's answers: offsets that it deleted, and those that have no record there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from recon.judge.account.recorded import recorded
 from recon.judge.coverage import is_compacted
 from recon.judge.kafka.kafka_states import was_held
 from recon.judge.row_accounting import Piece
-from recon.judge.rows.exploded_rows import filtered_by_transform, lost_by_fingerprints, read_others
-from recon.judge.rows.reasons import awaited
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.model import Code, ProbeAnswer
 from recon.model.account import HowKnown, OffsetClass
 from recon.model.offsets import Spans
-from recon.text import plural
+from recon.model.proof import SinkProof
 
 _CHECK = "source_rows"
 
@@ -68,21 +66,24 @@ class ProvedBefore:
         proof, asked = sink.witnesses.proof, recorded(sink)[1]
         if proof is None:
             return frozenset()
-        named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}
         doubted = set[int]()
         for where, pieces in asked.by_partition.items():
             open_spans = Spans.of(span for one in proof.open if one.is_in(*where) for span in one.spans)
             doubted.update(piece.entry for piece in inside(pieces, open_spans))
-        proved = set[int]()
-        for entry, size in asked.of_entry.items():
-            head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
-            if head.sequence > proof.position or entry in doubted or (head.epoch, head.batch_id) in named_open:
-                continue
-            # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
-            holes = counted.deficit if counted.missing_at_read is None else counted.missing_at_read
-            if holes is not None and not counted.explodes and size <= holes + (counted.dropped or 0):
-                proved.add(entry)
-        return frozenset(proved)
+        return frozenset(
+            entry for entry in asked.of_entry if entry not in doubted and _was_proved(sink, proof, entry, asked)
+        )
+
+
+def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets) -> bool:
+    """Whether an earlier audit proved an entry, and no more of its offsets lack a row than lacked a record then."""
+    head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
+    named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}
+    if head.sequence > proof.position or (head.epoch, head.batch_id) in named_open or counted.explodes:
+        return False
+    # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
+    holes = counted.deficit if counted.missing_at_read is None else counted.missing_at_read
+    return holes is not None and asked.of_entry[entry] <= holes + (counted.dropped or 0)
 
 
 class OfAnotherTopic:
@@ -183,81 +184,6 @@ class WithoutARecord:
         return Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
 
 
-class Records:
-    """Kafka has the record, and no row carries it: filtered, if their micro-batch says so, else lost."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """What is left, micro-batch by micro-batch."""
-        waits = set(awaited(left.by_entry, sink.counts, sink.witnesses, sink.findings))
-        for entry, pieces in left.by_entry.items():
-            yield from self._of(sink, entry, pieces, waits=entry in waits)
-
-    def _of(self, sink: SinkRows, entry: int, pieces: Sequence[Piece], *, waits: bool) -> Iterable[Classified]:
-        counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
-        dropped, size = counted.dropped, sum(piece.size for piece in pieces)
-        unknown, nothing = OffsetClass.NOT_KNOWN, HowKnown.NOTHING
-        filtered = [Classified(piece, OffsetClass.FILTERED, HowKnown.COUNTED) for piece in pieces]
-        if dropped is None and waits:
-            return [Classified(piece, unknown, nothing) for piece in pieces]
-        if dropped is None and sink.counts.operators.keeps_state(head):
-            return [Classified(piece, unknown, nothing, _IN_STATE) for piece in pieces]
-        if dropped is None and counted.explodes and filtered_by_transform(sink, entry, pieces):
-            return filtered
-        unsaid = counted.explodes or sink.counts.transforms or sink.counts.only_rebuilt or head.is_observed
-        if dropped is None and unsaid:
-            return [Classified(piece, unknown, nothing, _unsaid(sink)) for piece in pieces]
-        if size <= (dropped or 0) and not read_others(sink, entry, pieces):
-            return filtered
-        if dropped:
-            return self._filtered_and_lost(sink, entry, pieces, dropped)
-        return [Classified(piece, OffsetClass.LOST, HowKnown.KAFKA, _lost(sink)) for piece in pieces]
-
-    def _filtered_and_lost(
-        self, sink: SinkRows, entry: int, pieces: Sequence[Piece], dropped: int
-    ) -> Iterator[Classified]:
-        """Records of one micro-batch without a row, which are more than its transform filtered."""
-        size = sum(piece.size for piece in pieces)
-        said = f"{plural(size, 'offset')} of the micro-batch without a row"
-        missing = f", {dropped:,} filtered, {size - dropped:,} missing"
-        said += missing if size > dropped else ", and others than were read"
-        lost = lost_by_fingerprints(sink, entry, pieces)
-        if not lost:
-            which = "which of them, neither counts nor fingerprints tell"
-            told = Told(Code.GAP, f"{_NO_ROW} ({said}: {which}); {_READ_AGAIN}")
-            yield from (Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told) for piece in pieces)
-            return
-        told = Told(Code.GAP, f"{_NO_ROW} ({said}); {_READ_AGAIN}", records=True)
-        of_lost = [Classified(piece, OffsetClass.LOST, HowKnown.KAFKA, told) for piece in lost]
-        yield from of_lost
-        for piece in OpenOffsets(pieces).without(of_lost).pieces:
-            yield Classified(piece, OffsetClass.FILTERED, HowKnown.COUNTED)
-
-
-_NO_ROW = "are in Kafka and were read past, and no row carries them"
-_READ_AGAIN = "read exactly this range once more (`recon repair plan`)"
-_IN_STATE = Told(
-    Code.INCONCLUSIVE,
-    "are in no row and in Kafka: the query keeps state, and nothing recorded how many rows its stateful operators "
-    "dropped; add recon.ProgressListener to the session",
-)
-
-
-def _unsaid(sink: SinkRows) -> Told:
-    unsaid = "the micro-batch does not say how many it filtered"
-    if sink.witnesses.observed:
-        unsaid = "whether the query filters rows is not known: where it does not, say so (rows: {filters: false})"
-        if sink.witnesses.declared.filters:
-            unsaid = "the query filters rows, and nothing says which"
-    return Told(Code.INCONCLUSIVE, f"are in no row and in Kafka, and {unsaid}")
-
-
-def _lost(sink: SinkRows) -> Told:
-    dropped_by = " nor does the micro-batch say it dropped them"
-    if sink.witnesses.declared.filters is False:
-        dropped_by = ", and recon.yml says that the transform filters none"
-    return Told(Code.GAP, f"{_NO_ROW}{dropped_by}; {_READ_AGAIN}", records=True)
-
-
 def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
     return ((piece.start, piece.end) for piece in pieces)
 
@@ -302,7 +228,7 @@ def _unread_now(sink: SinkRows, where: TopicPartition) -> Spans:
     return _sure(answer).minus(answer.committed)
 
 
-TOLD_BY_KAFKA: Sequence[Provider] = (
+WITHOUT_A_RECORD: Sequence[Provider] = (
     NotAnswered(),
     FoundLost(),
     ProvedBefore(),
@@ -310,5 +236,4 @@ TOLD_BY_KAFKA: Sequence[Provider] = (
     Deleted(),
     HadARecord(),
     WithoutARecord(),
-    Records(),
 )
