@@ -61,6 +61,9 @@ def account(
         ConfigError: recon.yml has no such pipeline or sink; none of them reads Kafka, or has an entry of the period.
         LedgerError: the ledger cannot be read.
     """
+    for name, value in (("pipeline", pipeline), ("sink", sink)):
+        if not isinstance(value, (str, type(None))):
+            raise ConfigError(f"{name} {value!r} is not a name; give it as a text")
     project = as_project(project)
     chosen = list(_chosen(project, pipeline, sink))
     options = Options(from_=instant("from_", from_), to=instant("to", to, ends=True), full=True, keep=False)
@@ -86,7 +89,11 @@ def account(
             raise ConfigError(f"the ledger has no entry of the period of {some(empty)}; choose another period")
         raise ConfigError(f"the ledger has no entry of {some(empty)}; let the query write one micro-batch")
     return OffsetAccount(
-        project=project.name, period_from=options.from_, period_to=options.until(now) or now, sinks=tuple(accounts)
+        project=project.name,
+        period_from=options.from_,
+        period_to=options.until(now) or now,
+        sinks=tuple(accounts),
+        without=tuple(empty),
     )
 
 

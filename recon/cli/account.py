@@ -71,6 +71,8 @@ def account(
             typer.echo(
                 f"Pipeline {one.pipeline}, sink {one.sink}: {topic}-{number} [{first}, {last}): {rows} rows each."
             )
+    for name in found.without:
+        typer.echo(f"No account of {name}: the ledger has no entry of it.")
     if ranges or partition is not None or offset_class is not None:
         _print_ranges(found)
     if place is not None:
@@ -78,6 +80,7 @@ def account(
 
 
 def _print_sums(found: OffsetAccount) -> None:
+    """The sums; those of a part of the account add up to no more than that part."""
     table: list[tuple[Any, ...]] = [
         (pipeline, sink, str(of), str(how), f"{offsets:,}") for pipeline, sink, of, how, offsets in found.rows()
     ]
@@ -87,6 +90,9 @@ def _print_sums(found: OffsetAccount) -> None:
 
 def _print_ranges(found: OffsetAccount) -> None:
     lines = sum(len(one) for one in found.sinks)
+    if not lines:
+        typer.echo("No range of this account is known: of its micro-batches numbers alone are, or it has none.")
+        return
     shown = islice((row for one in found.sinks for row in _ranges(one)), _SHOWN)
     print_table(("sink", "partition", "offsets", "count", "class", "how known", "micro-batch", "version"), shown)
     if lines > _SHOWN:

@@ -527,7 +527,7 @@ class Missed(NamedTuple):
 
     `code` is EXPLAINED where the source has no record there for the stream; `step` says why it is so, or what to do.
     `topic_id` is that of the topic which has them: a later one of the name has other offsets. `holds` is whether the
-    source is known to hold them still.
+    source is known to hold them still, `said` whether the source could be asked.
     """
 
     code: Code
@@ -535,6 +535,7 @@ class Missed(NamedTuple):
     step: str
     topic_id: str | None = None
     holds: bool = False
+    said: bool = True
 
     def says(self, key: Key, reason: str) -> str:
         """The message of a finding; `reason` says of a loss how it came about: "are missing: ..."."""
@@ -561,7 +562,7 @@ def _missed(witnesses: Witnesses, key: Key, topic_id: str | None, unread: Span, 
     log_start, why = log_start_of(witnesses, key, topic_id)
     start, end = unread
     if log_start is None:
-        yield Missed(unknown, unread, why)
+        yield Missed(unknown, unread, why, said=False)
         return
     cut = min(max(log_start, start), end)
     if cut > start:

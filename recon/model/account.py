@@ -96,6 +96,7 @@ class SinkAccount:
         offset_class: index in `CLASSES`.
         how: index in `KNOWN`.
         entry: index in `writes`.
+        partitions: the topic partitions that were read, also those of which only numbers are known.
         doubled: offsets with several rows: (topic, partition, start, end, rows of each).
         doubts: why the sink may have other rows by now than the lines say, a sentence each.
     """
@@ -112,6 +113,7 @@ class SinkAccount:
     offset_class: npt.NDArray[np.int8]
     how: npt.NDArray[np.int8]
     entry: npt.NDArray[np.int64]
+    partitions: Sequence[tuple[str, int]] = field(default=(), kw_only=True)
     doubled: Sequence[tuple[str, int, int, int, int]] = field(default=(), kw_only=True)
     doubts: Sequence[str] = field(default=(), kw_only=True)
 
@@ -134,9 +136,9 @@ class SinkAccount:
         """The account of some lines."""
         return self.replace(**{name: getattr(self, name)[which] for name in COLUMNS})
 
-    def replace(self, **columns: Any) -> SinkAccount:
-        """The account with other columns."""
-        return dataclasses.replace(self, **columns)
+    def replace(self, **fields: Any) -> SinkAccount:
+        """The account with other values of some fields."""
+        return dataclasses.replace(self, **fields)
 
     def ordered(self) -> SinkAccount:
         """The account by topic, partition and offset; lines without a range by their micro-batch, behind these."""

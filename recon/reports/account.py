@@ -34,12 +34,14 @@ class OffsetAccount:
         period_from: begin of the period, UTC; None from the ledger's first entry on.
         period_to: its end, UTC.
         sinks: the account of each sink.
+        without: the sinks that have no account, since the ledger has no entry of them: "pipeline orders, sink lake".
     """
 
     project: str
     period_from: datetime | None
     period_to: datetime
     sinks: tuple[SinkAccount, ...]
+    without: tuple[str, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -59,17 +61,17 @@ class OffsetAccount:
             offset_class: such as `lost`.
 
         Raises:
-            ConfigError: no line names such a partition, or there is no such class.
+            ConfigError: no such partition was read, or there is no such class.
         """
         sinks: Sequence[SinkAccount] = self.sinks
         if partition is not None:
-            sinks = [sink.take(_of_partition(sink, partition)) for sink in sinks]
-            if not any(map(len, sinks)):
-                known = dict.fromkeys(name for sink in self.sinks for name in partitions_of(sink))
-                raise ConfigError(f"no line of the account names partition {partition!r}; there are {some(known)}")
+            known = dict.fromkeys(name for sink in self.sinks for name in partitions_of(sink))
+            if partition not in known:
+                raise ConfigError(f"the account has no partition {partition!r}; it has {some(known)}")
+            sinks = [_of_partition(sink, partition) for sink in sinks]
         if offset_class is not None:
             if offset_class not in CLASSES:
-                classes = did_you_mean(offset_class, map(str, CLASSES), "the classes are")
+                classes = did_you_mean(str(offset_class), map(str, CLASSES), "the classes are")
                 raise ConfigError(f"there is no class {offset_class!r}{classes}")
             wanted = CLASSES.index(OffsetClass(offset_class))
             sinks = [sink.take(sink.offset_class == wanted) for sink in sinks]
@@ -146,17 +148,17 @@ def written_to(place: str | os.PathLike[str]) -> Path:
 
 
 def partitions_of(sink: SinkAccount) -> list[str]:
-    """The topic partitions that lines name, as `orders-3`."""
-    named = sink.topic >= 0
-    pairs = np.unique(np.stack((sink.topic[named], sink.partition[named])), axis=1).T.tolist()
-    return [partition_name(sink.topics[topic][1], number) for topic, number in pairs]
+    """The topic partitions that were read, as `orders-3`."""
+    return [partition_name(topic, number) for topic, number in sink.partitions]
 
 
-def _of_partition(sink: SinkAccount, name: str) -> npt.NDArray[np.bool_]:
-    topic, _, number = name.rpartition("-")
+def _of_partition(sink: SinkAccount, name: str) -> SinkAccount:
+    """The lines, and the doubled offsets, of one topic partition."""
+    places = {partition_name(topic, number): (topic, number) for topic, number in sink.partitions}
+    topic, number = places.get(name, ("", -2))
     topics = [at for at, (_, known, _) in enumerate(sink.topics) if known == topic]
-    wanted: npt.NDArray[np.bool_] = np.isin(sink.topic, topics) & (sink.partition == int(number or -1))
-    return wanted if number.isdecimal() else np.zeros(len(sink), np.bool_)
+    mine = sink.take(np.isin(sink.topic, topics) & (sink.partition == number))
+    return mine.replace(doubled=[one for one in sink.doubled if one[:2] == (topic, number)])
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

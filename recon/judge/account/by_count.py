@@ -6,19 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from recon.judge.coverage import by_partition, is_compacted
-from recon.judge.history.table_history import changes_rows, is_restore, others, removes_rows
 from recon.judge.row_accounting import Account, Counted
 from recon.judge.rows.reasons import is_attested
 from recon.judge.rows.rewriting import held_in_kafka, may_have_dropped, ranges_read
-from recon.judge.rows.sink_rows import rewrites
-from recon.lazy import np
 from recon.model import Witnesses
 from recon.model.account import HowKnown, OffsetClass
 from recon.model.offsets import Spans
 from recon.model.once import once
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 
 class Share(NamedTuple):
@@ -114,17 +111,3 @@ def _repaired(counts: Account) -> Mapping[tuple[str, int], Spans]:
         if heads[entry].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
         for read in ranges_read(counts, entry)
     )
-
-
-def changed_since(counts: Account, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
-    """Of each entry, whether somebody may have changed its rows since it wrote them; all, where no log says when."""
-    heads, log = counts.covered.slice.heads, witnesses.table_log
-    if log is None:
-        return np.ones(len(heads), np.bool_)
-    removes = changes_rows if rewrites(witnesses) else removes_rows
-    changed = [commit.version for commit in others(log, counts.covered.slice) if removes(commit)]
-    changed += [version for version, commit in log.commits.items() if is_restore(commit)]
-    newest = max(changed, default=None)
-    if newest is None:
-        return np.ones(len(heads), np.bool_)
-    return np.array([head.sink_version is None or head.sink_version < newest for head in heads], np.bool_)

@@ -6,22 +6,23 @@ prove a micro-batch that left nothing out; else by numbers per micro-batch (`cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recon.judge.account.by_count import Share, changed_since, shares
-from recon.judge.account.fold import Classified
+from recon.judge.account.by_count import Share, shares
+from recon.judge.account.doubled import doubled
 from recon.judge.account.missing import without_row
-from recon.judge.account.never_read import NeverRead, never_read
-from recon.judge.coverage import Coverage, Stretch, TopicIncarnation
+from recon.judge.account.never_read import never_read
+from recon.judge.account.standing import Standing, standing
+from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation
 from recon.judge.findings import Findings
 from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.kafka.topic_ids import is_of
 from recon.judge.row_accounting import Account
-from recon.judge.rows.of_sink import counts_of, looks_for_repeated_alone, rows_of
-from recon.judge.rows.reasons import added_by_others, changes
+from recon.judge.rows.of_sink import CHECK, counts_of, looks_for_repeated_alone, rows_of
+from recon.judge.rows.reasons import added_by_others
 from recon.judge.rows.sink_rows import SinkRows, judged_by_counts
-from recon.judge.rows.surplus_rows import depths
 from recon.lazy import np
 from recon.model import Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
 
+Topic = tuple[int, str, str | None]  # source, name, id
+
 _IN_A_ROW = CLASSES.index(OffsetClass.IN_A_ROW)
-_COUNTED, _ROWS, _FILES = (KNOWN.index(how) for how in (HowKnown.COUNTED, HowKnown.ROWS, HowKnown.FILES))
+_COUNTED, _SPARK = KNOWN.index(HowKnown.COUNTED), KNOWN.index(HowKnown.SPARK)
+_ROWS, _FILES = KNOWN.index(HowKnown.ROWS), KNOWN.index(HowKnown.FILES)
 
 
 def account_of(witnesses: Witnesses) -> SinkAccount | None:
@@ -56,55 +60,58 @@ def account_of(witnesses: Witnesses) -> SinkAccount | None:
         rows = None
     exact = _Exact.of(counts, topics, ranges, rows)
     found = [
-        _whole(ranges.take(exact.counted), _IN_A_ROW, _COUNTED),
-        *(_cut(ranges.take(exact.by_rows), without_row(rows), topics, rows) if rows is not None else ()),
+        *_cut(ranges.take(exact.counted), _remembered(witnesses, topics), _COUNTED),
+        *_cut(ranges.take(exact.by_rows), _without_row(rows, topics), _ROWS if _are_whole(rows) else _FILES),
         *_by_count(counts, witnesses, ranges.take(~(exact.counted | exact.by_rows))),
     ]
     numbers = {topic: number for number, topic in enumerate(topics)}
-    others_wrote = bool(added_by_others(counts, witnesses))  # rows without a _batch_id do not say what they are of
-    unread = [
-        AccountLine(
-            numbers.setdefault((one.key.source, one.key.topic, one.incarnation.topic_id), len(numbers)),
-            one.key.partition,
-            *span,
-            span.size,
-            offset_class,
-            how,
-            -1,
-        )
-        for one in never_read(counts.covered, witnesses, lost=not others_wrote)
-        for span, offset_class, how in _with_rows(one, topics, rows)
-    ]
+    unread = list(_unread(counts, witnesses, numbers, rows))
     columns = _joined([*found, _columns(unread)])
-    doubts = list(changes(counts, witnesses)) if rows is None or rows.rows.of is not None else []
+    twice, unclear = doubled(counts, witnesses, rows)
+    stands = Standing(np.zeros(len(ledger.heads), np.bool_), []) if _are_whole(rows) else standing(counts, witnesses)
     account = SinkAccount(
         ledger.pipeline,
         ledger.sink,
         list(numbers),
         [Write(head.epoch, head.batch_id, head.sink_version) for head in ledger.heads],
         **columns,
-        doubled=list(_doubled(rows)) if rows is not None else (),
-        doubts=doubts,
+        partitions=_partitions(topics, ranges),
+        doubled=twice,
+        doubts=[*stands.doubts, *unclear],
     )
-    account = _doubted(account, counts, witnesses) if doubts else account
-    return _accepted(account, witnesses)
+    return _accepted(_doubted(account, stands), witnesses)
 
 
-def _with_rows(
-    one: NeverRead, topics: Sequence[tuple[int, str, str | None]], rows: SinkRows | None
-) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
-    """Offsets that no micro-batch read; another program, or a write without an entry, may have brought rows of them."""
-    # A log that got shorter has an offset twice: it counts once, as it was read first.
-    spans = Spans.of([one.span]).minus(one.incarnation.walked.covered)
-    where = (one.key.topic, one.key.partition)
-    alone = [topic for topic in topics if topic[1] == one.key.topic] == [
-        (one.key.source, one.key.topic, one.incarnation.topic_id)
-    ]
-    present = rows.present.get(where, Spans()) if rows is not None and alone else Spans()
-    for span in spans.intersect(present):
-        yield span, OffsetClass.IN_A_ROW, HowKnown.ROWS
-    for span in spans.minus(present):
-        yield span, one.offset_class, one.how
+def _are_whole(rows: SinkRows | None) -> bool:
+    """Whether all rows of the sink were read."""
+    return rows is not None and rows.rows.of is None
+
+
+def _partitions(topics: Sequence[Topic], ranges: _Ranges) -> list[tuple[str, int]]:
+    pairs = np.unique(np.stack((ranges.topic, ranges.partition)), axis=1).T.tolist()
+    return sorted({(topics[topic][1], partition) for topic, partition in pairs})
+
+
+def _unread(
+    counts: Account, witnesses: Witnesses, numbers: dict[Topic, int], rows: SinkRows | None
+) -> Iterator[AccountLine]:
+    """What no micro-batch read; `numbers` gets the topics of which none read anything."""
+    read, seen = list(numbers), dict[tuple[Key, str | None], GrowingSpans]()
+    others_wrote = bool(added_by_others(counts, witnesses))  # rows without a _batch_id do not say what they are of
+    for one in never_read(counts.covered, witnesses, lost=not others_wrote):
+        topic, topic_id = one.key.topic, one.incarnation.topic_id
+        # A log that got shorter has an offset twice: it counts once, as it was read first.
+        new = seen.setdefault((one.key, topic_id), GrowingSpans()).add(*one.span)
+        spans = Spans(tuple(new)).minus(one.incarnation.walked.covered)
+        # Another program, or a write without an entry, may have brought rows of them.
+        alone = [known for known in read if known[1] == topic] == [(one.key.source, topic, topic_id)]
+        known = rows.present if rows is not None and alone else {}
+        present = known.get((topic, one.key.partition), Spans())
+        number = numbers.setdefault((one.key.source, topic, topic_id), len(numbers))
+        found = [(span, OffsetClass.IN_A_ROW, HowKnown.ROWS) for span in spans.intersect(present)]
+        found += [(span, one.offset_class, one.how) for span in spans.minus(present)]
+        for span, offset_class, how in found:
+            yield AccountLine(number, one.key.partition, *span, span.size, offset_class, how, -1)
 
 
 # -- what was read, each offset once ---------------------------------------------------------------------------------
@@ -123,9 +130,9 @@ class _Ranges(NamedTuple):
         return _Ranges(*(column[which] for column in self))
 
 
-def _first_readings(counts: Account) -> tuple[list[tuple[int, str, str | None]], _Ranges]:
+def _first_readings(counts: Account) -> tuple[list[Topic], _Ranges]:
     """What judged entries read of Kafka before any other did, range by range, and the topics that `topic` indexes."""
-    covered, numbers = counts.covered, dict[tuple[int, str, str | None], int]()
+    covered, numbers = counts.covered, dict[Topic, int]()
     parts: list[_Ranges] = []
     for key, incarnations in covered.incarnations.items():
         for incarnation in incarnations if is_kafka(key.topic) else ():
@@ -187,7 +194,7 @@ class _Exact:
     def of(
         cls,
         counts: Account,
-        topics: Sequence[tuple[int, str, str | None]],
+        topics: Sequence[Topic],
         ranges: _Ranges,
         rows: SinkRows | None,
     ) -> _Exact:
@@ -205,19 +212,39 @@ class _Exact:
         return cls(whole[ranges.entry] & ~by_rows, by_rows)
 
 
-def _cut(
-    ranges: _Ranges, without: Iterable[Classified], topics: Sequence[tuple[int, str, str | None]], rows: SinkRows
-) -> Iterator[_Columns]:
-    """Ranges whose rows were looked for, cut up by the offsets without a row; all others are in rows."""
-    how = _ROWS if rows.rows.of is None else _FILES
+_Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]]  # by topic and partition
+
+
+def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
+    """What is known of offsets without a row."""
     number = {(source, name): at for at, (source, name, _) in enumerate(topics)}
-    pieces: dict[tuple[int, int], list[Classified]] = {}
-    for one in without:
+    known: dict[tuple[int, int], list[tuple[Span, OffsetClass, HowKnown]]] = {}
+    for one in without_row(rows) if rows is not None else ():
         key = one.piece.key
         if (key.source, key.topic) in number:
-            pieces.setdefault((number[key.source, key.topic], key.partition), []).append(one)
+            of_partition = known.setdefault((number[key.source, key.topic], key.partition), [])
+            of_partition.append((Span(one.piece.start, one.piece.end), one.offset_class, one.how))
+    return known
+
+
+def _remembered(witnesses: Witnesses, topics: Sequence[Topic]) -> _Known:
+    """Offsets that an earlier audit found without a row, and nobody answered; counts alone do not bring them back."""
+    known: dict[tuple[int, int], list[tuple[Span, OffsetClass, HowKnown]]] = {}
+    for one in witnesses.proof.open if witnesses.proof is not None else ():
+        found = one.finding
+        if one.check != CHECK or not one.is_loss or found.span is None or found.partition is None:
+            continue
+        of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
+        for at, (_, name, topic_id) in enumerate(topics):
+            if is_of(found, name, topic_id):
+                known.setdefault((at, found.partition), []).append((found.span, of_class, HowKnown.REMEMBERED))
+    return known
+
+
+def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:
+    """Ranges that are in rows, `how` says so, but for what is known otherwise."""
     touched = np.zeros(len(ranges.start), np.bool_)
-    for (topic, partition), several in pieces.items():
+    for (topic, partition), several in known.items():
         mine = (ranges.topic == topic) & (ranges.partition == partition)
         if mine.any():
             touched |= mine
@@ -225,11 +252,11 @@ def _cut(
     yield _whole(ranges.take(~touched), _IN_A_ROW, how)
 
 
-def _cut_of_partition(ranges: _Ranges, without: Sequence[Classified], how: int) -> _Columns:
+def _cut_of_partition(ranges: _Ranges, known: Sequence[tuple[Span, OffsetClass, HowKnown]], how: int) -> _Columns:
     ranges = ranges.take(np.argsort(ranges.start, kind="stable"))
-    pieces = sorted(without, key=lambda one: one.piece.start)
-    starts = np.array([one.piece.start for one in pieces], np.int64)
-    ends = np.array([one.piece.end for one in pieces], np.int64)
+    pieces = list(_disjoint(known))
+    starts = np.array([span.start for span, *_ in pieces], np.int64)
+    ends = np.array([span.end for span, *_ in pieces], np.int64)
     points = np.unique(np.concatenate((ranges.start, ranges.end, starts, ends)))
     low, high = points[:-1], points[1:]
     of = np.searchsorted(ranges.start, low, side="right") - 1
@@ -237,8 +264,8 @@ def _cut_of_partition(ranges: _Ranges, without: Sequence[Classified], how: int) 
     low, high, of = low[kept], high[kept], of[kept]
     piece = np.searchsorted(starts, low, side="right") - 1
     lacks = (piece >= 0) & (low < ends[piece])
-    classes = np.array([CLASSES.index(one.offset_class) for one in pieces], np.int8)
-    known = np.array([KNOWN.index(one.how) for one in pieces], np.int8)
+    classes = np.array([CLASSES.index(of_class) for _, of_class, _ in pieces], np.int8)
+    hows = np.array([KNOWN.index(known_by) for *_, known_by in pieces], np.int8)
     return _Columns(
         ranges.topic[of],
         ranges.partition[of],
@@ -246,9 +273,19 @@ def _cut_of_partition(ranges: _Ranges, without: Sequence[Classified], how: int) 
         high,
         high - low,
         np.where(lacks, classes[piece], _IN_A_ROW).astype(np.int8),
-        np.where(lacks, known[piece], how).astype(np.int8),
+        np.where(lacks, hows[piece], how).astype(np.int8),
         ranges.entry[of],
     )
+
+
+def _disjoint(
+    known: Iterable[tuple[Span, OffsetClass, HowKnown]],
+) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
+    """In the order of their offsets; where two meet, the first one's class counts."""
+    seen, found = GrowingSpans(), []
+    for span, of_class, how in known:
+        found += [(new, of_class, how) for new in seen.add(*span)]
+    yield from sorted(found, key=lambda one: one[0])
 
 
 # -- by numbers per micro-batch ---------------------------------------------------------------------------------------
@@ -324,13 +361,15 @@ def _joined(several: Sequence[_Columns]) -> dict[str, Any]:
 # -- what is said besides --------------------------------------------------------------------------------------------
 
 
-def _doubted(account: SinkAccount, counts: Account, witnesses: Witnesses) -> SinkAccount:
-    """The account where somebody changed rows of the sink since: what was counted before is not known any more."""
-    before = changed_since(counts, witnesses)
-    doubted = (account.offset_class == _IN_A_ROW) & (account.how == _COUNTED) & before[account.entry]
+def _doubted(account: SinkAccount, stands: Standing) -> SinkAccount:
+    """The account without what was counted and may have been changed since: that is not known any more."""
+    if not stands.unknown.any():
+        return account
+    counted = (account.offset_class == _IN_A_ROW) & np.isin(account.how, (_COUNTED, _SPARK)) & (account.entry >= 0)
+    counted &= stands.unknown[account.entry]
     offset_class, how = account.offset_class.copy(), account.how.copy()
-    offset_class[doubted] = CLASSES.index(OffsetClass.NOT_KNOWN)
-    how[doubted] = KNOWN.index(HowKnown.LOG)
+    offset_class[counted] = CLASSES.index(OffsetClass.NOT_KNOWN)
+    how[counted] = KNOWN.index(HowKnown.NOTHING)
     return account.replace(offset_class=offset_class, how=how)
 
 
@@ -358,14 +397,3 @@ def _accepted(account: SinkAccount, witnesses: Witnesses) -> SinkAccount:
 
 
 _HARMED = (OffsetClass.DELETED, OffsetClass.REMOVED, OffsetClass.LOST, OffsetClass.NOT_KNOWN)
-
-
-def _doubled(rows: SinkRows) -> Iterator[tuple[str, int, int, int, int]]:
-    """Offsets of judged ranges that rows of several micro-batches carry."""
-    for (topic, partition), groups in sorted(rows.groups.items()):
-        stretches = rows.counts.judged.get((topic, partition))
-        if stretches is None or stretches.incarnations > 1:
-            continue
-        for span, depth in depths(span for group in groups for span in group.present):
-            if depth > 1:
-                yield topic, partition, span.start, span.end, depth

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from recon.judge.coverage import Coverage, Key, Missed, TopicIncarnation, judged_holes, missed
+from recon.judge.coverage import Coverage, Key, Missed, TopicIncarnation, is_compacted, judged_holes, missed
 from recon.model import Code, Witnesses
 from recon.model.account import HowKnown, OffsetClass
 from recon.model.offsets import Span, Spans
@@ -25,10 +25,10 @@ class NeverRead(NamedTuple):
 def never_read(covered: Coverage, witnesses: Witnesses, *, lost: bool) -> Iterator[NeverRead]:
     """All of them, up to where the reading has come to.
 
-    `lost` is whether those are lost that Kafka has: no other program may have written rows of them.
+    `lost` is whether those are lost that Kafka has or had: no other program may have written rows of them.
     """
     for one in _never_read(covered, witnesses):
-        if one.offset_class is OffsetClass.LOST and not lost:
+        if one.offset_class in (OffsetClass.LOST, OffsetClass.DELETED) and not lost:
             yield one._replace(offset_class=OffsetClass.NOT_KNOWN, how=HowKnown.NOTHING)
         else:
             yield one
@@ -56,7 +56,7 @@ def _classified(
         found, how = OffsetClass.NOT_KNOWN, HowKnown.NOTHING
         if one.code is Code.EXPLAINED:
             found, how = OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED
-        elif one.code is Code.LOSS_RETENTION and not unseen:
+        elif one.code is Code.LOSS_RETENTION and one.said and not unseen:
             found, how = OffsetClass.DELETED, HowKnown.KAFKA
         elif one.holds and not unseen:
             found, how = OffsetClass.LOST, HowKnown.KAFKA
@@ -73,6 +73,8 @@ def _without_a_record(key: Key, one: Missed, witnesses: Witnesses) -> list[tuple
     topic = witnesses.topic(key.topic)
     if answer is None or answer.truncated is not None or topic is None or topic.topic_id != one.topic_id:
         return []
+    if is_compacted(key.topic, witnesses):
+        return []  # compaction may have removed a record that was lost
     asked = Spans.of([one.span]).intersect(answer.requested)
     asked = asked.intersect(Spans.of([(answer.log_start, max(answer.log_start, answer.last_stable))]))
     aborted = asked.intersect(answer.uncommitted).minus(answer.committed)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import csv, parquet
 
 import recon
@@ -109,12 +112,58 @@ def test_one_partition_and_one_class(account: OffsetAccount) -> None:
         account.only(partition="clicks")
     with raises(ConfigError):
         account.only(offset_class="lots")
+    for wrong in ({"partition": 3}, {"offset_class": 5}):
+        with pytest.raises(ConfigError):
+            account.only(**wrong)  # type: ignore[arg-type]
+
+
+def test_doubled_offsets_are_listed_beside_the_classes(account: OffsetAccount) -> None:
+    """The log shows that a micro-batch was committed twice; its offsets are in rows."""
+    doubled = {sink.sink: sink.doubled for sink in account.sinks}
+    assert doubled == {"orders": [], "payments": [("payments", 0, 30, 60, 2), ("payments", 1, 30, 60, 2)], "clicks": []}
+
+
+def change(folder: Path, fault: str) -> None:
+    if fault == "the table is gone":
+        shutil.rmtree(folder / "lake" / "orders")
+    elif fault == "the table was made anew":
+        shutil.rmtree(folder / "lake" / "orders")
+        write_deltalake(folder / "lake" / "orders", pa.table({"n": [1]}))
+    elif fault == "the log cannot be read":
+        (folder / "lake" / "orders" / "_delta_log" / f"{0:020}.json").write_text("{")
+    else:
+        DeltaTable(folder / "lake" / "orders").delete("true")
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("the table is gone", "there is no table at "),
+        ("the table was made anew", "has other commits than those of micro-batch 0"),
+        ("the log cannot be read", "what the sink has now was not read: "),
+        ("all rows are deleted", "of the sink changed rows"),
+    ],
+)
+def test_what_was_counted_and_may_be_gone_is_not_known(tmp_path: Path, fault: str, says: str) -> None:
+    trial.unpack(tmp_path / "try")
+    whole = recon.account(tmp_path / "try", pipeline="orders", no_spark=True)
+    change(tmp_path / "try", fault)
+    account = recon.account(tmp_path / "try", pipeline="orders", no_spark=True)
+    assert whole.sums[OffsetClass.IN_A_ROW] > 0 and account.sums[OffsetClass.IN_A_ROW] == 0
+    assert account.offsets == whole.offsets
+    (sink,) = account.sinks
+    assert any(says in doubt for doubt in sink.doubts), sink.doubts
 
 
 def test_in_a_notebook_and_at_a_prompt(account: OffsetAccount) -> None:
     assert repr(account).startswith("<OffsetAccount try: 690 offsets: 555 in a row, ")
     page = account._repr_html_()
     assert "<th>690</th>" in page and "counted during the write" in page
+
+
+def test_what_is_no_name(folder: Path) -> None:
+    with raises(ConfigError):
+        recon.account(folder, no_spark=True, pipeline=5)  # type: ignore[arg-type]
 
 
 def test_a_period(folder: Path) -> None:
@@ -142,8 +191,10 @@ def test_the_command(command: Callable[..., Ended], tmp_path: Path) -> None:
         (["--sink", "gone"], "recon.yml has no sink 'gone'"),
         (
             ["--partition", "clicks-9"],
-            "names partition 'clicks-9'; there are orders-0",
+            "the account has no partition 'clicks-9'; it has orders-0",
         ),
+        (["--partition", "clicks"], "the account has no partition 'clicks'"),
+        (["--partition", "clicks-0x0"], "the account has no partition 'clicks-0x0'"),
         (["--class", "losst"], "there is no class 'losst'; did you mean 'lost'?"),
         (["--output", "account.xlsx"], "account.xlsx ends with neither .parquet nor .csv"),
         (["--output", "nowhere/account.csv"], "there is no folder nowhere; make it, or choose another"),

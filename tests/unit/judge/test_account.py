@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from recon.judge.account.lines import account_of
-from recon.model import REPAIRS, Code, DeclaredRows, Finding, LedgerSlice
+from recon.model import REPAIRS, Code, DeclaredRows, DeltaWitness, Finding, LedgerSlice, ReconStamp
 from recon.model.account import AccountLine, SinkAccount
 from recon.model.offsets import Spans
 from recon.model.proof import Acceptance, OpenFinding, Proofs
@@ -21,8 +22,23 @@ from tests.support.witnesses import commit, delta, group, probe, regular_ledger,
 FULL = [Entry(0, (0, 10)), Entry(1, (10, 20))]
 
 
+def log_of(slice_: LedgerSlice) -> DeltaWitness:
+    """The log of a table that has the commits of a slice's entries, and no others."""
+    stamps = [
+        ReconStamp(
+            pipeline=PIPELINE, sink=SINK, epoch=head.epoch, batch_id=head.batch_id, query_id=head.query_id, run_id=None,
+            prev_hash=head.prev_hash, offsets_text=text,
+        )
+        for head, text in zip(slice_.heads, slice_.offsets_texts, strict=True)
+    ]  # fmt: skip
+    versions = [head.sink_version or 0 for head in slice_.heads]
+    made = [commit(version, stamp=stamp) for version, stamp in zip(versions, stamps, strict=True)]
+    rows_of = [head.rows_written for head in slice_.heads]
+    return delta(*(replace(one, rows_added=rows) for one, rows in zip(made, rows_of, strict=True)))
+
+
 def account(slice_: LedgerSlice, **fields: Any) -> SinkAccount:
-    found = account_of(witnesses(slice_, **fields))
+    found = account_of(witnesses(slice_, **{"delta": log_of(slice_), **fields}))
     assert found is not None
     return found.ordered()
 

@@ -1,0 +1,58 @@
+"""Offsets that the sink has in several rows, as far as rows or the log tell which these are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from recon.judge.history.recon_commits import committed_again
+from recon.judge.row_accounting import Account
+from recon.judge.rows.sink_rows import SinkRows
+from recon.judge.rows.surplus_rows import depths
+from recon.model import RowGroup, Witnesses
+from recon.model.offsets import Span
+
+Doubled = tuple[str, int, int, int, int]  # topic, partition, start, end, rows of each offset
+
+
+def doubled(counts: Account, witnesses: Witnesses, rows: SinkRows | None) -> tuple[list[Doubled], list[str]]:
+    """The ranges whose offsets have several rows, and sentences on what is doubled somewhere."""
+    if rows is None:
+        return list(_committed_again(counts, witnesses)), []
+    spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    unclear: list[str] = []
+    for where, groups in rows.groups.items():
+        stretches = counts.judged.get(where)
+        for group in groups if stretches is not None and stretches.incarnations == 1 else ():
+            each, rest = divmod(group.rows, max(group.present.size, 1))
+            spans[where] += [span for span in group.present for _ in range(max(each, 1))]
+            if rest:
+                unclear.append(_unclear(group))
+    found: dict[tuple[str, int, int, int], int] = {}
+    for (topic, partition), of in spans.items():
+        for span, depth in depths(of):
+            if depth > 1:
+                found[topic, partition, span.start, span.end] = depth
+    for group in rows.rows.repeated:
+        for span in group.present:
+            found.setdefault((group.topic, group.partition, *span), group.rows // group.present.size)
+    return [(*where, each) for where, each in sorted(found.items())], unclear
+
+
+def _unclear(group: RowGroup) -> str:
+    return (
+        f"{group.topic}-{group.partition}: micro-batch {group.batch_id} has {group.rows:,} rows of "
+        f"{group.present.size:,} offsets; which have several is not known"
+    )
+
+
+def _committed_again(counts: Account, witnesses: Witnesses) -> Iterator[Doubled]:
+    """What a micro-batch read that several commits are of."""
+    log, ledger = witnesses.table_log, counts.covered.slice
+    again = committed_again(log, ledger.pipeline, ledger.sink) if log is not None else {}
+    for entry in counts.counted if again else ():
+        head = ledger.heads[entry]
+        if several := again.get((head.epoch, head.batch_id)):
+            for read in ledger.ranges.of(entry):
+                if read.span.size > 0:
+                    yield read.topic, read.partition, *read.span, len(several)

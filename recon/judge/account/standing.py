@@ -1,0 +1,97 @@
+"""Whether what the ledger counted still stands in the sink, as the sink's own log or record tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recon.judge.findings import named
+from recon.judge.history.lost_writes import lost_of
+from recon.judge.history.table_history import changes_rows, in_this_table, is_restore, others, removes_rows
+from recon.judge.row_accounting import Account
+from recon.judge.rows.reasons import changes
+from recon.judge.rows.sink_rows import rewrites
+from recon.lazy import np
+from recon.model import Code, DeltaWitness, EntryHead, Unavailable, Witnesses
+from recon.text import some
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Of which entries nobody knows any more whether the sink has their rows, and why.
+
+    Args:
+        unknown: of each entry of the slice.
+        doubts: the reasons, a sentence each.
+    """
+
+    unknown: npt.NDArray[np.bool_]
+    doubts: list[str]
+
+
+def standing(counts: Account, witnesses: Witnesses) -> Standing:
+    """What the log, the record and earlier audits tell of the rows that were counted."""
+    heads = counts.covered.slice.heads
+    log, record = witnesses.table_log, witnesses.sink_record
+    every = np.ones(len(heads), np.bool_)
+    if log is None and record is None:
+        return Standing(every, [f"what the sink has now was not read: {_why_unread(witnesses)}"])
+    if log is not None and not log.exists:
+        return Standing(every, [f"there is no table at {log.location}"])
+    unknown, doubts = np.zeros(len(heads), np.bool_), list(changes(counts, witnesses))
+    if doubts:
+        unknown |= _before_the_last_change(counts, witnesses)
+    if log is not None:
+        elsewhere = np.array([_is_elsewhere(head, log) for head in heads], np.bool_)
+        if elsewhere.any():
+            which = some(named(heads[entry]) for entry in np.flatnonzero(elsewhere).tolist())
+            doubts.append(f"the table at {log.location} has other commits than those of {which}")
+        unknown |= elsewhere
+    lost = {(write.stamp.epoch, write.stamp.batch_id) for write in lost_of(record, counts.covered.slice)}
+    unknown |= np.array([(head.epoch, head.batch_id) in lost for head in heads], np.bool_)
+    told = list(_told_before(witnesses))
+    return Standing(every if told else unknown, [*doubts, *told])
+
+
+def _why_unread(witnesses: Witnesses) -> str:
+    reasons = (one.reason for one in (witnesses.delta, witnesses.sink_logs) if isinstance(one, Unavailable))
+    return next(reasons, "no log and no record of it is known")
+
+
+def _is_elsewhere(head: EntryHead, log: DeltaWitness) -> bool:
+    """Whether the commit of an entry is not the one that this table has under its version."""
+    version = head.sink_version
+    if version is None or head.rows_written == 0:
+        return False
+    if not in_this_table(head, log) or log.last is None or version > log.last:
+        return True
+    commit = log.commits.get(version)
+    if commit is None or commit.stamp is None:
+        return commit is not None and not head.is_observed
+    return (commit.stamp.epoch, commit.stamp.batch_id) != (head.epoch, head.batch_id)
+
+
+def _told_before(witnesses: Witnesses) -> Iterator[str]:
+    """What earlier audits said of the whole sink, and nobody answered: the log may have forgotten it since."""
+    for one in witnesses.proof.open if witnesses.proof is not None else ():
+        found = one.finding
+        if one.accepted is None and found.code is Code.MUTATED and found.span is None and found.batch_id is None:
+            yield f"finding {one.id} is open: {found.message}"
+
+
+def _before_the_last_change(counts: Account, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
+    """Which entries were written before somebody changed rows the last time; all, where no log says when."""
+    heads, log = counts.covered.slice.heads, witnesses.table_log
+    removes = changes_rows if rewrites(witnesses) else removes_rows
+    changed: list[int] = []
+    if log is not None:
+        changed += [commit.version for commit in others(log, counts.covered.slice) if removes(commit)]
+        changed += [version for version, commit in log.commits.items() if is_restore(commit)]
+    newest = max(changed, default=None)
+    return np.array(
+        [newest is None or head.sink_version is None or head.sink_version < newest for head in heads], np.bool_
+    )
