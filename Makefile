@@ -70,12 +70,13 @@ recipes: ## The examples for Airflow and Dagster, run by these tools in environm
 	@$(SETUP) python java jars
 	$(BIN)/python -m scripts.recipes $(PYTEST_ARGS)
 
-lint: ## ruff, mypy and the import contracts
+lint: ## ruff, mypy, the import contracts, and how complex the judge is
 	@$(SETUP) python
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m scripts.complexity
 
 docs: ## The site of docs/, with the API reference and sample reports, in build/docs/site
 	@$(SETUP) python

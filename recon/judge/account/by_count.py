@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from recon.judge.coverage import by_partition, is_compacted
@@ -32,25 +32,30 @@ def shares(counts: Account, witnesses: Witnesses, entry: int, size: int) -> Iter
     `size` are the offsets that it was the first to read. Where these are not all of its ranges, or where rows do not
     answer to offsets, its counts say nothing of them.
     """
-    counted = counts.counted[entry]
-    if size == counts.width[entry] and is_attested(counts, witnesses, entry):
+    counted, whole = counts.counted[entry], size == counts.width[entry]
+    if whole and is_attested(counts, witnesses, entry):
         yield Share(OffsetClass.IN_A_ROW, HowKnown.SPARK, size)
-        return
-    short = (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
-    if size != counts.width[entry] or short > size or not _tells(counted):
+    elif not whole or not _tells(counted) or _without_row(counted) > size:
         yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, size)
-        return
+    else:
+        yield from _counted(counted, size)
+        if counted.deficit and not counted.lost:
+            yield from _explained(counts, counted, witnesses, entry)
+
+
+def _counted(counted: Counted, size: int) -> Iterator[Share]:
     of_class = (
-        (OffsetClass.IN_A_ROW, size - short),
+        (OffsetClass.IN_A_ROW, size - _without_row(counted)),
         (OffsetClass.QUARANTINED, counted.quarantined),
         (OffsetClass.FILTERED, counted.dropped or 0),
         (OffsetClass.LOST, counted.lost),
     )
-    for offset_class, offsets in of_class:
-        if offsets:
-            yield Share(offset_class, HowKnown.COUNTED, offsets)
-    if counted.deficit and not counted.lost:
-        yield from _without_a_row(counts, counted, witnesses, entry)
+    return (Share(of, HowKnown.COUNTED, offsets) for of, offsets in of_class if offsets)
+
+
+def _without_row(counted: Counted) -> int:
+    """How many offsets have no row of the sink."""
+    return (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
 
 
 def _tells(counted: Counted) -> bool:
@@ -59,39 +64,37 @@ def _tells(counted: Counted) -> bool:
     return counted.deficit is not None and not several and counted.lost in (0, counted.deficit)
 
 
-def _without_a_row(counts: Account, counted: Counted, witnesses: Witnesses, entry: int) -> Iterator[Share]:
+def _explained(counts: Account, counted: Counted, witnesses: Witnesses, entry: int) -> Iterator[Share]:
     """The offsets that no counted row accounts for: those without a record, as Kafka says, and the rest."""
-    head, left = counts.covered.slice.heads[entry], counted.deficit or 0
-    if not (witnesses.probes or witnesses.source_log):  # Kafka was not asked
+    left, said = counted.deficit or 0, _said_by_kafka(counts, witnesses, entry)
+    if said is None or sum(share.offsets for share in said) > left:
         yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
         return
-    absent = aborted = 0
-    for read in ranges_read(counts, entry):
-        answer = held_in_kafka(read, witnesses)
-        if isinstance(answer, str):
-            yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
-            return
-        absent, aborted = absent + answer["absent"], aborted + answer["aborted"]
-    if (head.isolation_level or witnesses.isolation_level) == "read_uncommitted":
-        aborted = 0  # their records were read as well
-    if absent + aborted > left:
-        yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
-        return
-    compacts = all(is_compacted(read.topic, witnesses) for read in ranges_read(counts, entry))
-    for offset_class, offsets in (
-        (OffsetClass.COMPACTED if compacts else OffsetClass.MARKER, absent),
-        (OffsetClass.ABORTED, aborted),
-    ):
-        if offsets:
-            yield Share(offset_class, HowKnown.KAFKA, offsets)
-    left -= absent + aborted
+    yield from (share for share in said if share.offsets)
+    left -= sum(share.offsets for share in said)
     again = min(left, _read_again(counts, entry))
     if again:
         yield Share(OffsetClass.IN_A_ROW, HowKnown.COUNTED, again)
     if left > again:
-        unsure = may_have_dropped(head, counts, counted.dropped)
+        unsure = may_have_dropped(counts.covered.slice.heads[entry], counts, counted.dropped)
         known = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING) if unsure else (OffsetClass.LOST, HowKnown.KAFKA)
         yield Share(*known, left - again)
+
+
+def _said_by_kafka(counts: Account, witnesses: Witnesses, entry: int) -> Sequence[Share] | None:
+    """How many offsets of an entry have no record for its query; None where Kafka does not show all of them."""
+    if not (witnesses.probes or witnesses.source_log):
+        return None
+    read = ranges_read(counts, entry)
+    answers = [answer for one in read if not isinstance(answer := held_in_kafka(one, witnesses), str)]
+    if len(answers) < len(read):
+        return None
+    absent, aborted = (sum(answer[what] for answer in answers) for what in ("absent", "aborted"))
+    if (counts.covered.slice.heads[entry].isolation_level or witnesses.isolation_level) == "read_uncommitted":
+        aborted = 0  # their records were read as well
+    compacts = all(is_compacted(one.topic, witnesses) for one in read)
+    kind = OffsetClass.COMPACTED if compacts else OffsetClass.MARKER
+    return Share(kind, HowKnown.KAFKA, absent), Share(OffsetClass.ABORTED, HowKnown.KAFKA, aborted)
 
 
 def _read_again(counts: Account, entry: int) -> int:

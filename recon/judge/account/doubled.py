@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.judge.history.recon_commits import committed_again
 from recon.judge.row_accounting import Account
-from recon.judge.rows.sink_rows import SinkRows
+from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.judge.rows.surplus_rows import depths
 from recon.model import RowGroup, Witnesses
 from recon.model.offsets import Span
@@ -19,24 +19,28 @@ def doubled(counts: Account, witnesses: Witnesses, rows: SinkRows | None) -> tup
     """The ranges whose offsets have several rows, and sentences on what is doubled somewhere."""
     if rows is None:
         return list(_committed_again(counts, witnesses)), []
-    spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
-    unclear: list[str] = []
-    for where, groups in rows.groups.items():
-        stretches = counts.judged.get(where)
-        for group in groups if stretches is not None and stretches.incarnations == 1 else ():
-            each, rest = divmod(group.rows, max(group.present.size, 1))
-            spans[where] += [span for span in group.present for _ in range(max(each, 1))]
-            if rest:
-                unclear.append(_unclear(group))
-    found: dict[tuple[str, int, int, int], int] = {}
-    for (topic, partition), of in spans.items():
-        for span, depth in depths(of):
-            if depth > 1:
-                found[topic, partition, span.start, span.end] = depth
+    groups = [group for where, of in rows.groups.items() if _is_one_topic(counts, where) for group in of]
+    found = {(*where, *span): depth for where, of in _spans(groups).items() for span, depth in depths(of) if depth > 1}
     for group in rows.rows.repeated:
         for span in group.present:
             found.setdefault((group.topic, group.partition, *span), group.rows // group.present.size)
+    unclear = [_unclear(group) for group in groups if group.rows % max(group.present.size, 1)]
     return [(*where, each) for where, each in sorted(found.items())], unclear
+
+
+def _is_one_topic(counts: Account, where: TopicPartition) -> bool:
+    """Whether all judged rows of a topic partition are of one topic: one that was created again has others."""
+    stretches = counts.judged.get(where)
+    return stretches is not None and stretches.incarnations == 1
+
+
+def _spans(groups: Iterable[RowGroup]) -> Mapping[TopicPartition, Sequence[Span]]:
+    """The offsets of rows by topic partition, as often as a group has rows of each."""
+    spans: dict[TopicPartition, list[Span]] = defaultdict(list)
+    for group in groups:
+        times = max(group.rows // max(group.present.size, 1), 1)
+        spans[group.topic, group.partition] += [span for span in group.present for _ in range(times)]
+    return spans
 
 
 def _unclear(group: RowGroup) -> str:

@@ -6,7 +6,7 @@ prove a micro-batch that left nothing out; else by numbers per micro-batch (`cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,7 @@ from recon.model import Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.model.positions import is_kafka
+from recon.model.proof import OpenFinding
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -229,10 +230,15 @@ def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
 
 def _remembered(witnesses: Witnesses, topics: Sequence[Topic]) -> _Known:
     """Offsets that an earlier audit found without a row, and nobody answered; counts alone do not bring them back."""
+    return _of_findings(witnesses, topics, lambda one: one.check == CHECK and one.is_loss)
+
+
+def _of_findings(witnesses: Witnesses, topics: Sequence[Topic], wanted: Callable[[OpenFinding], bool]) -> _Known:
+    """The offsets of some findings of earlier audits, as lost or removed since."""
     known: dict[tuple[int, int], list[tuple[Span, OffsetClass, HowKnown]]] = {}
     for one in witnesses.proof.open if witnesses.proof is not None else ():
         found = one.finding
-        if one.check != CHECK or not one.is_loss or found.span is None or found.partition is None:
+        if found.span is None or found.partition is None or not wanted(one):
             continue
         of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
         for at, (_, name, topic_id) in enumerate(topics):
@@ -375,24 +381,14 @@ def _doubted(account: SinkAccount, stands: Standing) -> SinkAccount:
 
 def _accepted(account: SinkAccount, witnesses: Witnesses) -> SinkAccount:
     """The account with what somebody accepted: it stays what it is, and how it is known says so."""
-    proof = witnesses.proof
-    accepted = [one for one in (proof.open if proof is not None else ()) if one.accepted is not None]
-    if not accepted:
+    known = _of_findings(witnesses, account.topics, lambda one: one.accepted is not None)
+    if not known:
         return account
-    bad = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED])
-    how = account.how.copy()
-    for one in accepted:
-        found = one.finding
-        topics = [
-            at
-            for at, (_, name, topic_id) in enumerate(account.topics)
-            if name == found.topic and found.topic_id in (None, topic_id)
-        ]
-        if found.span is None or not topics:
-            continue
-        inside = np.isin(account.topic, topics) & (account.partition == found.partition)
-        inside &= (account.start >= found.span.start) & (account.end <= found.span.end)
-        how[bad & inside] = KNOWN.index(HowKnown.ACCEPTED)
+    bad, how = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED]), account.how.copy()
+    for (topic, partition), several in known.items():
+        mine = bad & (account.topic == topic) & (account.partition == partition)
+        for span, *_ in several:
+            how[mine & (account.start >= span.start) & (account.end <= span.end)] = KNOWN.index(HowKnown.ACCEPTED)
     return account.replace(how=how)
 
 

@@ -53,18 +53,22 @@ def _classified(
     # A query that writes without recon may have read them in a micro-batch that has no entry.
     unseen = witnesses.observed and any(one.code is not Code.EXPLAINED for one in unread)
     for one in unread:
-        found, how = OffsetClass.NOT_KNOWN, HowKnown.NOTHING
-        if one.code is Code.EXPLAINED:
-            found, how = OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED
-        elif one.code is Code.LOSS_RETENTION and one.said and not unseen:
-            found, how = OffsetClass.DELETED, HowKnown.KAFKA
-        elif one.holds and not unseen:
-            found, how = OffsetClass.LOST, HowKnown.KAFKA
+        found, how = _class_of(one, unseen=unseen)
         empty = _without_a_record(key, one, witnesses)
         for span, of_class in empty:
             yield NeverRead(key, incarnation, span, of_class, HowKnown.KAFKA)
         for span in Spans.of([one.span]).minus(Spans.of(span for span, _ in empty)):
             yield NeverRead(key, incarnation, span, found, how)
+
+
+def _class_of(one: Missed, *, unseen: bool) -> tuple[OffsetClass, HowKnown]:
+    if one.code is Code.EXPLAINED:
+        return OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED
+    if unseen or not one.said:
+        return OffsetClass.NOT_KNOWN, HowKnown.NOTHING
+    if one.code is Code.LOSS_RETENTION:
+        return OffsetClass.DELETED, HowKnown.KAFKA
+    return (OffsetClass.LOST, HowKnown.KAFKA) if one.holds else (OffsetClass.NOT_KNOWN, HowKnown.NOTHING)
 
 
 def _without_a_record(key: Key, one: Missed, witnesses: Witnesses) -> list[tuple[Span, OffsetClass]]:

@@ -82,17 +82,22 @@ class DroppedAgain:
     def _dropped(self, sink: SinkRows) -> Mapping[TopicPartition, Spans]:
         """The offsets without a row that repairs read, where as many were dropped."""
         dropped: dict[TopicPartition, list[Span]] = {}
-        for entry, counted in sink.counts.counted.items():
-            head = sink.ledger.heads[entry]
-            was_read = sink.rows.of is None or (head.epoch, head.batch_id) in sink.rows.of
-            if not (head.is_repair and was_read and counted.dropped) or counted.explodes or counted.doubted:
-                continue
-            read = [((one.topic, one.partition), one.span) for one in sink.ledger.ranges.of(entry)]
-            absent = [(where, Spans.of([span]).minus(sink.present.get(where, Spans()))) for where, span in read]
-            if sum(spans.size for _, spans in absent) == counted.dropped:
+        for entry in sink.counts.counted:
+            absent = self._absent(sink, entry) if self._drops(sink, entry) else []
+            if sum(spans.size for _, spans in absent) == sink.counts.counted[entry].dropped:
                 for where, spans in absent:
                     dropped.setdefault(where, []).extend(spans)
         return {where: Spans.of(spans) for where, spans in dropped.items()}
+
+    def _drops(self, sink: SinkRows, entry: int) -> bool:
+        """Whether an entry is a repair whose rows were looked for, and whose counts say that it dropped some."""
+        head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
+        was_read = sink.rows.of is None or (head.epoch, head.batch_id) in sink.rows.of
+        return head.is_repair and was_read and bool(counted.dropped) and not (counted.explodes or counted.doubted)
+
+    def _absent(self, sink: SinkRows, entry: int) -> list[tuple[TopicPartition, Spans]]:
+        read = [((one.topic, one.partition), one.span) for one in sink.ledger.ranges.of(entry)]
+        return [(where, Spans.of([span]).minus(sink.present.get(where, Spans()))) for where, span in read]
 
 
 class HadARow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,26 +35,32 @@ class Standing:
 
 def standing(counts: Account, witnesses: Witnesses) -> Standing:
     """What the log, the record and earlier audits tell of the rows that were counted."""
-    heads = counts.covered.slice.heads
-    log, record = witnesses.table_log, witnesses.sink_record
-    every = np.ones(len(heads), np.bool_)
-    if log is None and record is None:
-        return Standing(every, [f"what the sink has now was not read: {_why_unread(witnesses)}"])
-    if log is not None and not log.exists:
-        return Standing(every, [f"there is no table at {log.location}"])
-    unknown, doubts = np.zeros(len(heads), np.bool_), list(changes(counts, witnesses))
-    if doubts:
-        unknown |= _before_the_last_change(counts, witnesses)
-    if log is not None:
-        elsewhere = np.array([_is_elsewhere(head, log) for head in heads], np.bool_)
-        if elsewhere.any():
-            which = some(named(heads[entry]) for entry in np.flatnonzero(elsewhere).tolist())
-            doubts.append(f"the table at {log.location} has other commits than those of {which}")
-        unknown |= elsewhere
-    lost = {(write.stamp.epoch, write.stamp.batch_id) for write in lost_of(record, counts.covered.slice)}
-    unknown |= np.array([(head.epoch, head.batch_id) in lost for head in heads], np.bool_)
-    told = list(_told_before(witnesses))
-    return Standing(every if told else unknown, [*doubts, *told])
+    heads, told = counts.covered.slice.heads, list(_told_before(witnesses))
+    gone = _all_unknown(witnesses)
+    if gone or told:
+        return Standing(np.ones(len(heads), np.bool_), [*gone, *told])
+    doubts = list(changes(counts, witnesses))
+    unknown = _before_the_last_change(counts, witnesses) if doubts else np.zeros(len(heads), np.bool_)
+    elsewhere, log = _elsewhere(heads, witnesses.table_log), witnesses.table_log
+    if log is not None and elsewhere.any():
+        which = some(named(heads[entry]) for entry in np.flatnonzero(elsewhere).tolist())
+        doubts.append(f"the table at {log.location} has other commits than those of {which}")
+    lost = {(write.stamp.epoch, write.stamp.batch_id) for write in lost_of(witnesses.sink_record, counts.covered.slice)}
+    of_lost = np.array([(head.epoch, head.batch_id) in lost for head in heads], np.bool_)
+    return Standing(unknown | elsewhere | of_lost, doubts)
+
+
+def _all_unknown(witnesses: Witnesses) -> list[str]:
+    """Why nothing is known of what the sink has now, as a list of one sentence; empty where something is."""
+    log = witnesses.table_log
+    if log is None and witnesses.sink_record is None:
+        return [f"what the sink has now was not read: {_why_unread(witnesses)}"]
+    return [f"there is no table at {log.location}"] if log is not None and not log.exists else []
+
+
+def _elsewhere(heads: Sequence[EntryHead], log: DeltaWitness | None) -> npt.NDArray[np.bool_]:
+    """Of each entry, whether the table has another commit under its version."""
+    return np.array([log is not None and _is_elsewhere(head, log) for head in heads], np.bool_)
 
 
 def _why_unread(witnesses: Witnesses) -> str:
@@ -63,15 +69,14 @@ def _why_unread(witnesses: Witnesses) -> str:
 
 
 def _is_elsewhere(head: EntryHead, log: DeltaWitness) -> bool:
-    """Whether the commit of an entry is not the one that this table has under its version."""
     version = head.sink_version
     if version is None or head.rows_written == 0:
         return False
-    if not in_this_table(head, log) or log.last is None or version > log.last:
-        return True
     commit = log.commits.get(version)
-    if commit is None or commit.stamp is None:
-        return commit is not None and not head.is_observed
+    if commit is None:
+        return not in_this_table(head, log) or log.last is None or version > log.last
+    if commit.stamp is None:
+        return not head.is_observed
     return (commit.stamp.epoch, commit.stamp.batch_id) != (head.epoch, head.batch_id)
 
 

@@ -9,13 +9,12 @@ from recon.judge.account.recorded import recorded
 from recon.judge.coverage import is_compacted
 from recon.judge.kafka.kafka_states import was_held
 from recon.judge.row_accounting import Piece
+from recon.judge.rows.of_sink import CHECK
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.model import Code, ProbeAnswer
 from recon.model.account import HowKnown, OffsetClass
 from recon.model.offsets import Spans
 from recon.model.proof import SinkProof
-
-_CHECK = "source_rows"
 
 
 class NotAnswered:
@@ -38,16 +37,19 @@ class FoundLost:
     """Kafka has deleted them; an earlier audit found that they are records, all of them, and have no row."""
 
     def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets that it named. Where the topic was created again, they may be of another one."""
-        proof = sink.witnesses.proof
+        """The offsets that it named."""
         what = "are in no row; an earlier audit found them in Kafka, which has deleted them since"
         for where, pieces in left.by_partition.items():
-            if proof is None or sink.counts.judged[where].incarnations > 1:
-                continue
-            found = (o for o in proof.open if o.check == _CHECK and o.finding.code is Code.GAP and o.is_in(*where))
-            lost = Spans.of(span for one in found if one.finding.rows == one.spans.size for span in one.spans)
-            for piece in inside(_gone(sink, pieces), lost):
+            for piece in inside(_gone(sink, pieces), self._lost(sink, where)):
                 yield Classified(piece, OffsetClass.LOST, HowKnown.REMEMBERED, Told(Code.GAP, what, records=True))
+
+    def _lost(self, sink: SinkRows, where: TopicPartition) -> Spans:
+        """What it named. Where the topic was created again, they may be of another one."""
+        proof = sink.witnesses.proof
+        if proof is None or sink.counts.judged[where].incarnations > 1:
+            return Spans()
+        found = (o for o in proof.open if o.check == CHECK and o.finding.code is Code.GAP and o.is_in(*where))
+        return Spans.of(span for one in found if one.finding.rows == one.spans.size for span in one.spans)
 
 
 class ProvedBefore:
@@ -143,13 +145,8 @@ class HadARecord:
     def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
         """The offsets without a record of these micro-batches."""
         for entry, pieces in left.by_entry.items():
-            counted = sink.counts.counted[entry]
-            if counted.missing_at_read is None or counted.explodes or counted.dropped is None:
-                continue
-            records = [part for p in pieces for part in inside((p,), sink.witnesses.probes[p.where].committed)]
             without = [part for p in pieces for part in inside((p,), _unread_now(sink, p.where))]
-            filtered = max(counted.dropped - sum(piece.size for piece in records), 0)
-            more = sum(piece.size for piece in without) - counted.missing_at_read - filtered
+            more = self._more(sink, entry, pieces, sum(piece.size for piece in without))
             told = Told(
                 Code.INCONCLUSIVE,
                 f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of "
@@ -157,6 +154,15 @@ class HadARecord:
             )
             for piece in without if more > 0 else ():
                 yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
+
+    def _more(self, sink: SinkRows, entry: int, pieces: Sequence[Piece], without: int) -> int:
+        """How many of the offsets without a record had one; 0 where counts do not tell."""
+        counted = sink.counts.counted[entry]
+        if counted.missing_at_read is None or counted.dropped is None or counted.explodes:
+            return 0
+        records = [part for p in pieces for part in inside((p,), sink.witnesses.probes[p.where].committed)]
+        filtered = max(counted.dropped - sum(piece.size for piece in records), 0)
+        return without - counted.missing_at_read - filtered
 
 
 class WithoutARecord:
