@@ -16,7 +16,7 @@ from recon.judge.account.recorded import recorded
 from recon.judge.findings import Findings, no_entries, quiet
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.quarantine_log import judge_quarantine
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows import rewriting, rows_from_commit_files, spot_check
 from recon.judge.rows.exploded_rows import judge_made
 from recon.judge.rows.filtered import judge_filtered, rows_filtered
@@ -97,7 +97,7 @@ class SourceRows(EvidenceCheck):
         seen = seen.with_answers(lambda so_far: _questions(counts, so_far))
         return _judge_counts(counts, seen) if judged_by_counts(seen) else _judge(counts, seen)
 
-    def _commits(self, counts: Account, witnesses: Witnesses) -> Sequence[int]:
+    def _commits(self, counts: Counts, witnesses: Witnesses) -> Sequence[int]:
         """The commits into whose data files it looks: some that counts prove, else those that they leave open."""
         if judged_by_counts(witnesses):
             return ()
@@ -108,7 +108,7 @@ class SourceRows(EvidenceCheck):
         return of_open or spot_check.chosen_of_made(counts, witnesses, self.sample_rows)
 
 
-def _questions(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def _questions(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """The offsets that Kafka's records alone can explain."""
     if witnesses.source_log is not None:
         return {}
@@ -118,7 +118,7 @@ def _questions(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition,
     return {where: Spans.of(spans) for where, spans in asked.items()}
 
 
-def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def _questions_about_rows(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """The offsets without a row that nothing explains, and what may be of aborted transactions."""
     if judged_by_counts(witnesses):
         return rewriting.questions(counts, witnesses)
@@ -134,7 +134,7 @@ def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[Topi
     return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in asked.items()}
 
 
-def _report_perhaps_repeated(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+def _report_perhaps_repeated(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
     """Retries of which rows would tell whether they doubled any, and rows could not be read."""
     rows = witnesses.rows
     lacks = "its rows have no _source_topic, _source_partition, _source_offset"
@@ -146,7 +146,7 @@ def _report_perhaps_repeated(counts: Account, witnesses: Witnesses, findings: Fi
     )
 
 
-def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
+def _judge(counts: Counts, witnesses: Witnesses) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
     why, findings = reasons(counts, witnesses), Findings.of(witnesses)
     sink, explained, missing = rows_of(counts, witnesses, findings), Counter[str](), 0
@@ -197,7 +197,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     return without_rows(verdict, witnesses.rows, why, f"the counts of {proved:,} of {batches:,} micro-batches agree; ")
 
 
-def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
+def _judge_counts(counts: Counts, witnesses: Witnesses) -> Verdict:
     """Counts alone tell what was lost; rows only what is doubled, or which program wrote them."""
     findings = Findings.of(witnesses)
     of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
@@ -238,7 +238,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
 
 
 def _verdict(
-    counts: Account, findings: Findings, message: str, missing: int, explained: Mapping[str, int], **evidence: Any
+    counts: Counts, findings: Findings, message: str, missing: int, explained: Mapping[str, int], **evidence: Any
 ) -> Verdict:
     return findings.verdict(
         message,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from recon.judge.coverage import by_partition, is_compacted
-from recon.judge.row_accounting import Account, Counted
+from recon.judge.row_counts import Counted, Counts
 from recon.judge.rows.reasons import is_attested
 from recon.judge.rows.rewriting import held_in_kafka, may_have_dropped, ranges_read
 from recon.model import Witnesses
@@ -26,7 +26,7 @@ class Share(NamedTuple):
     offsets: int
 
 
-def shares(counts: Account, witnesses: Witnesses, entry: int, size: int) -> Iterator[Share]:
+def shares(counts: Counts, witnesses: Witnesses, entry: int, size: int) -> Iterator[Share]:
     """The classes of an entry's offsets; their numbers add up to `size`.
 
     `size` are the offsets that it was the first to read. Where these are not all of its ranges, or where rows do not
@@ -64,7 +64,7 @@ def _tells(counted: Counted) -> bool:
     return counted.deficit is not None and not several and counted.lost in (0, counted.deficit)
 
 
-def _explained(counts: Account, counted: Counted, witnesses: Witnesses, entry: int) -> Iterator[Share]:
+def _explained(counts: Counts, counted: Counted, witnesses: Witnesses, entry: int) -> Iterator[Share]:
     """The offsets that no counted row accounts for: those without a record, as Kafka says, and the rest."""
     left, said = counted.deficit or 0, _said_by_kafka(counts, witnesses, entry)
     if said is None or sum(share.offsets for share in said) > left:
@@ -81,7 +81,7 @@ def _explained(counts: Account, counted: Counted, witnesses: Witnesses, entry: i
         yield Share(*known, left - again)
 
 
-def _said_by_kafka(counts: Account, witnesses: Witnesses, entry: int) -> Sequence[Share] | None:
+def _said_by_kafka(counts: Counts, witnesses: Witnesses, entry: int) -> Sequence[Share] | None:
     """How many offsets of an entry have no record for its query; None where Kafka does not show all of them."""
     if not (witnesses.probes or witnesses.source_log):
         return None
@@ -97,7 +97,7 @@ def _said_by_kafka(counts: Account, witnesses: Witnesses, entry: int) -> Sequenc
     return Share(kind, HowKnown.KAFKA, absent), Share(OffsetClass.ABORTED, HowKnown.KAFKA, aborted)
 
 
-def _read_again(counts: Account, entry: int) -> int:
+def _read_again(counts: Counts, entry: int) -> int:
     """How many offsets of an entry repairs read once more, and have a row of each."""
     again, repaired = 0, once(counts, _repaired, lambda: _repaired(counts))
     for read in ranges_read(counts, entry) if repaired else ():
@@ -105,7 +105,7 @@ def _read_again(counts: Account, entry: int) -> int:
     return again
 
 
-def _repaired(counts: Account) -> Mapping[tuple[str, int], Spans]:
+def _repaired(counts: Counts) -> Mapping[tuple[str, int], Spans]:
     """The offsets that repairs read, each with a row."""
     heads = counts.covered.slice.heads
     return by_partition(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.judge.history.recon_commits import committed_again
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.judge.rows.surplus_rows import depths
 from recon.model import RowGroup, Witnesses
@@ -15,7 +15,7 @@ from recon.model.offsets import Span
 Doubled = tuple[str, int, int, int, int]  # topic, partition, start, end, rows of each offset
 
 
-def doubled(counts: Account, witnesses: Witnesses, rows: SinkRows | None) -> tuple[list[Doubled], list[str]]:
+def doubled(counts: Counts, witnesses: Witnesses, rows: SinkRows | None) -> tuple[list[Doubled], list[str]]:
     """The ranges whose offsets have several rows, and sentences on what is doubled somewhere."""
     if rows is None:
         return list(_committed_again(counts, witnesses)), []
@@ -28,7 +28,7 @@ def doubled(counts: Account, witnesses: Witnesses, rows: SinkRows | None) -> tup
     return [(*where, each) for where, each in sorted(found.items())], unclear
 
 
-def _is_one_topic(counts: Account, where: TopicPartition) -> bool:
+def _is_one_topic(counts: Counts, where: TopicPartition) -> bool:
     """Whether all judged rows of a topic partition are of one topic: one that was created again has others."""
     stretches = counts.judged.get(where)
     return stretches is not None and stretches.incarnations == 1
@@ -50,7 +50,7 @@ def _unclear(group: RowGroup) -> str:
     )
 
 
-def _committed_again(counts: Account, witnesses: Witnesses) -> Iterator[Doubled]:
+def _committed_again(counts: Counts, witnesses: Witnesses) -> Iterator[Doubled]:
     """What a micro-batch read that several commits are of."""
     log, ledger = witnesses.table_log, counts.covered.slice
     again = committed_again(log, ledger.pipeline, ledger.sink) if log is not None else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from recon.judge.row_accounting import Piece
+from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.model import Code
 from recon.model.account import HowKnown, OffsetClass

@@ -19,7 +19,7 @@ from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation
 from recon.judge.findings import Findings
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.kafka.topic_ids import is_of
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows.of_sink import CHECK, counts_of, looks_for_repeated_alone, rows_of
 from recon.judge.rows.reasons import added_by_others
 from recon.judge.rows.sink_rows import SinkRows, judged_by_counts
@@ -94,7 +94,7 @@ def _partitions(topics: Sequence[Topic], ranges: _Ranges) -> list[tuple[str, int
 
 
 def _unread(
-    counts: Account, witnesses: Witnesses, numbers: dict[Topic, int], rows: SinkRows | None
+    counts: Counts, witnesses: Witnesses, numbers: dict[Topic, int], rows: SinkRows | None
 ) -> Iterator[AccountLine]:
     """What no micro-batch read; `numbers` gets the topics of which none read anything."""
     read, seen = list(numbers), dict[tuple[Key, str | None], GrowingSpans]()
@@ -131,7 +131,7 @@ class _Ranges(NamedTuple):
         return _Ranges(*(column[which] for column in self))
 
 
-def _first_readings(counts: Account) -> tuple[list[Topic], _Ranges]:
+def _first_readings(counts: Counts) -> tuple[list[Topic], _Ranges]:
     """What judged entries read of Kafka before any other did, range by range, and the topics that `topic` indexes."""
     covered, numbers = counts.covered, dict[Topic, int]()
     parts: list[_Ranges] = []
@@ -194,7 +194,7 @@ class _Exact:
     @classmethod
     def of(
         cls,
-        counts: Account,
+        counts: Counts,
         topics: Sequence[Topic],
         ranges: _Ranges,
         rows: SinkRows | None,
@@ -297,7 +297,7 @@ def _disjoint(
 # -- by numbers per micro-batch ---------------------------------------------------------------------------------------
 
 
-def _by_count(counts: Account, witnesses: Witnesses, ranges: _Ranges) -> Iterator[_Columns]:
+def _by_count(counts: Counts, witnesses: Witnesses, ranges: _Ranges) -> Iterator[_Columns]:
     """Lines of micro-batches of which numbers are known; a micro-batch of one class keeps its ranges."""
     order = np.argsort(ranges.entry, kind="stable")
     ranges = ranges.take(order)

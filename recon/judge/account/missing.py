@@ -10,7 +10,7 @@ from recon.judge.account.records import RECORDS
 from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
 from recon.judge.history.table_history import first_version, is_another, known_table, others, removes_rows
-from recon.judge.row_accounting import Piece
+from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
 from recon.model import Code
 from recon.model.account import OffsetClass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, folded, inside
-from recon.judge.row_accounting import Piece
+from recon.judge.row_counts import Piece
 from recon.judge.rows.quarantine import waiting
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition, by_partition
 from recon.judge.rows.spot_check import contradictions

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told
-from recon.judge.row_accounting import Counted, Piece
+from recon.judge.row_counts import Counted, Piece
 from recon.judge.rows.exploded_rows import filtered_by_transform, lost_by_fingerprints, read_others
 from recon.judge.rows.reasons import awaited
 from recon.judge.rows.sink_rows import SinkRows

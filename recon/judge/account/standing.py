@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recon.judge.findings import named
 from recon.judge.history.lost_writes import lost_of
 from recon.judge.history.table_history import changes_rows, in_this_table, is_restore, others, removes_rows
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows.reasons import changes
 from recon.judge.rows.sink_rows import rewrites
 from recon.lazy import np
@@ -33,7 +33,7 @@ class Standing:
     doubts: list[str]
 
 
-def standing(counts: Account, witnesses: Witnesses) -> Standing:
+def standing(counts: Counts, witnesses: Witnesses) -> Standing:
     """What the log, the record and earlier audits tell of the rows that were counted."""
     heads, told = counts.covered.slice.heads, list(_told_before(witnesses))
     gone = _all_unknown(witnesses)
@@ -88,7 +88,7 @@ def _told_before(witnesses: Witnesses) -> Iterator[str]:
             yield f"finding {one.id} is open: {found.message}"
 
 
-def _before_the_last_change(counts: Account, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
+def _before_the_last_change(counts: Counts, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
     """Which entries were written before somebody changed rows the last time; all, where no log says when."""
     heads, log = counts.covered.slice.heads, witnesses.table_log
     removes = changes_rows if rewrites(witnesses) else removes_rows

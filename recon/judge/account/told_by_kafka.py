@@ -8,7 +8,7 @@ from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, in
 from recon.judge.account.recorded import recorded
 from recon.judge.coverage import is_compacted
 from recon.judge.kafka.kafka_states import was_held
-from recon.judge.row_accounting import Piece
+from recon.judge.row_counts import Piece
 from recon.judge.rows.of_sink import CHECK
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.model import Code, ProbeAnswer

@@ -15,7 +15,7 @@ from recon.judge.checkpoint.transactions import Transactions
 from recon.judge.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
 from recon.judge.history.recon_commits import own_commits
 from recon.judge.history.table_history import unseen
-from recon.judge.row_accounting import ReadStretches
+from recon.judge.row_counts import ReadStretches
 from recon.judge.second_calls import second_calls
 from recon.model import (
     CheckpointBatch,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from recon.judge.coverage import is_compacted
 from recon.judge.history.recon_commits import doubled
-from recon.judge.row_accounting import Piece
+from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import SinkRows
 from recon.model import Code, CommitRows, CountedRows
 from recon.model.fingerprint import PRIME, of_offsets, of_ranges

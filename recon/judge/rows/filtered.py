@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from recon.judge.findings import Findings
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.model import Code, EntryHead, Witnesses
 
 _LOOKED_BACK = 100  # micro-batches whose median is the usual share
@@ -13,12 +13,12 @@ _BEFORE = 4  # micro-batches with which one is compared, at least
 _FACTOR, _MORE = 3.0, 0.05  # unusual: so many times the median share of those before it, and so much above it
 
 
-def rows_filtered(counts: Account) -> int:
+def rows_filtered(counts: Counts) -> int:
     """Rows that the transform dropped in the period, as far as they were counted; of a route, those of others, too."""
     return sum((counted.dropped or 0) - counted.dropped_by_state for counted in counts.counted.values())
 
 
-def judge_filtered(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+def judge_filtered(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
     """Adds findings for micro-batches of which the transform filtered more than agreed, or more than of others."""
     heads, most = counts.covered.slice.heads, witnesses.declared.max_filtered
     if witnesses.sink in witnesses.routed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from recon.judge.findings import Findings
 from recon.judge.history.recon_commits import rows_in_files
 from recon.judge.open_findings import recheck
-from recon.judge.row_accounting import Account, account
+from recon.judge.row_counts import Counts, counted_entries
 from recon.judge.rows import of_table, rewriting, rows_from_commit_files
 from recon.judge.rows.reasons import perhaps_repeated, reasons
 from recon.judge.rows.sink_rows import SinkRows, rewrites
@@ -16,7 +16,7 @@ from recon.model.once import once
 CHECK = "source_rows"
 
 
-def counts_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
+def counts_of(ledger: LedgerSlice, witnesses: Witnesses) -> Counts:
     """The counts of the entries; made once for all who see the same witnesses."""
     seen = witnesses
     return once(
@@ -35,17 +35,19 @@ def counts_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     )
 
 
-def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
+def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Counts:
     proof = witnesses.proof
     before = proof is not None and proof.filtered
     records = of_table.records_of(ledger, witnesses)
     if rewrites(witnesses):
         given = rewriting.given_to(witnesses)
-        return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records)
+        return counted_entries(
+            ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records
+        )
     # In a route's entry, the rows of other routes count as filtered.
     declared = witnesses.declared
     filters = None if witnesses.sink in witnesses.routed else declared.filters
-    return account(
+    return counted_entries(
         ledger,
         operators_of(witnesses),
         in_files=rows_in_files(witnesses.table_log, ledger.pipeline, ledger.sink),
@@ -56,14 +58,14 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     )
 
 
-def misses_rows(counts: Account, witnesses: Witnesses) -> bool:
+def misses_rows(counts: Counts, witnesses: Witnesses) -> bool:
     """Whether rows of the sink are needed to tell which offsets it has."""
     if not reasons(counts, witnesses) and not recheck(witnesses, CHECK):
         return False
     return rows_from_commit_files.of_commits(counts, witnesses, CHECK) is None
 
 
-def looks_for_repeated_alone(counts: Account, witnesses: Witnesses) -> bool:
+def looks_for_repeated_alone(counts: Counts, witnesses: Witnesses) -> bool:
     """Whether rows were read only because a retry may have doubled some: counts prove that none were lost.
 
     What readers of the sink removed since is then no business of this check, as where rows are not read at all.
@@ -71,7 +73,7 @@ def looks_for_repeated_alone(counts: Account, witnesses: Witnesses) -> bool:
     return bool(perhaps_repeated(counts, witnesses)) and not misses_rows(counts, witnesses)
 
 
-def rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
+def rows_of(counts: Counts, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
     """The sink's rows, or those of the micro-batches in question; None where they carry no source offsets, or were not
     read.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from recon.judge.coverage import Key
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.model import Code, DeclaredRows, LedgerSlice, SourceLog, Unavailable, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, is_delta
 from recon.model.file_offsets import is_files
@@ -48,7 +48,7 @@ def unsaid_of(ranges: Sequence[OffsetSpan]) -> str:
 
 
 def faults(
-    counts: Account,
+    counts: Counts,
     entry: int,
     ranges: Sequence[OffsetSpan],
     accounted: int,

@@ -8,7 +8,7 @@ from recon.judge.findings import named
 from recon.judge.history.quarantine_log import Missing, log_of, missing, unread
 from recon.judge.history.recon_commits import own_commits
 from recon.judge.history.table_history import alive, changes_rows, is_restore, rows_lost
-from recon.judge.row_accounting import Account, ReadStretches
+from recon.judge.row_counts import Counts, ReadStretches
 from recon.model import (
     DeltaWitness,
     EntryHead,
@@ -23,7 +23,7 @@ from recon.model.wire.quarantine import parse_returned
 from recon.text import plural, some
 
 
-def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+def doubts(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """Why rows that the ledger counts as quarantined may no longer be there."""
     quarantined = sum(counted.quarantined for counted in counts.counted.values())
     if not quarantined:
@@ -60,7 +60,7 @@ def _are_all_there(ledger: LedgerSlice, witnesses: Witnesses, lacks: Missing | N
     return lacks is not None and seen is not None and not (lacks.rows or lacks.unknown or seen.is_ambiguous)
 
 
-def _with_other_counts(counts: Account, log: DeltaWitness) -> list[str]:
+def _with_other_counts(counts: Counts, log: DeltaWitness) -> list[str]:
     """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
     ledger, still = counts.covered.slice, alive(log)
     logged = {

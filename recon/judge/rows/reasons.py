@@ -22,7 +22,7 @@ from recon.judge.history.table_history import (
     removes_rows,
     restores,
 )
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows import quarantine, spot_check
 from recon.judge.rows.sink_rows import judged_by_counts, rewrites
 from recon.judge.rows.transactions import read_while_open
@@ -42,12 +42,12 @@ from recon.model.positions import is_kafka
 from recon.text import plural, some
 
 
-def reasons(counts: Account, witnesses: Witnesses) -> list[str]:
+def reasons(counts: Counts, witnesses: Witnesses) -> list[str]:
     """Why the rows of the sink are needed; empty when counts, and the rows of some commits, are enough."""
     return [*by_counts(counts, witnesses), *spot_check.reasons(counts, witnesses)]
 
 
-def by_counts(counts: Account, witnesses: Witnesses) -> list[str]:
+def by_counts(counts: Counts, witnesses: Witnesses) -> list[str]:
     """Why counts are not enough; empty when they are."""
     heads, unproved = counts.covered.slice.heads, list(counts.open)
     who = f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)})"
@@ -55,7 +55,7 @@ def by_counts(counts: Account, witnesses: Witnesses) -> list[str]:
     return [*why, *besides_counts(counts, witnesses)]
 
 
-def _counted(unproved: Sequence[int], counts: Account) -> str:
+def _counted(unproved: Sequence[int], counts: Counts) -> str:
     """What counts say of entries that they do not prove."""
     known = sum(deficit for entry in unproved if (deficit := counts.counted[entry].deficit))
     if known:
@@ -64,7 +64,7 @@ def _counted(unproved: Sequence[int], counts: Account) -> str:
     return "as many rows as were read, but of other offsets" if doubted else "rows that counts cannot tell"
 
 
-def besides_counts(counts: Account, witnesses: Witnesses) -> list[str]:
+def besides_counts(counts: Counts, witnesses: Witnesses) -> list[str]:
     """Why rows are needed whatever the counts of the micro-batches say; empty where nothing else is in question."""
     heads, why = counts.covered.slice.heads, []
     opened = read_while_open(counts, witnesses)
@@ -78,7 +78,7 @@ def besides_counts(counts: Account, witnesses: Witnesses) -> list[str]:
     return [*why, *_committed_twice(counts, witnesses), *changes(counts, witnesses)]
 
 
-def read_twice(counts: Account) -> str:
+def read_twice(counts: Counts) -> str:
     """How many offsets two micro-batches read, in a sentence; "" for none."""
     overlaps = counts.overlaps
     twice = sum(spans.size for key, spans in overlaps.items() if is_kafka(key.topic))
@@ -87,7 +87,7 @@ def read_twice(counts: Account) -> str:
     return f"{', '.join(parts)} were read twice" if parts else ""
 
 
-def _committed_twice(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+def _committed_twice(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """Micro-batches that several commits of the sink's log are of, each with rows that stand."""
     log, ledger = witnesses.table_log, counts.covered.slice
     if log is None:
@@ -98,7 +98,7 @@ def _committed_twice(counts: Account, witnesses: Witnesses) -> Iterator[str]:
             yield f"micro-batch {batch_id} was committed as versions {some(several)}"
 
 
-def perhaps_repeated(counts: Account, witnesses: Witnesses) -> list[EntryHead]:
+def perhaps_repeated(counts: Counts, witnesses: Witnesses) -> list[EntryHead]:
     """Micro-batches whose rows may be in the sink twice, whatever their own counts say.
 
     A run of the query begins by writing again what the run before it left unfinished. A sink that keeps a record of its
@@ -116,13 +116,13 @@ def perhaps_repeated(counts: Account, witnesses: Witnesses) -> list[EntryHead]:
     return [ledger.heads[e] for e in counts.counted if e in first and ledger.heads[e].status == "committed"]
 
 
-def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+def changes(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """What may have removed rows since they were counted, from the sink or from its quarantine."""
     yield from _changed(counts, witnesses)
     yield from quarantine.doubts(counts, witnesses)
 
 
-def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+def _changed(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """Which commits of others, and which RESTORE, changed rows of the sink."""
     log, ledger = witnesses.table_log, counts.covered.slice
     removals = [head for head in ledger.heads[ledger.anchors :] if head.is_removal]
@@ -168,7 +168,7 @@ def _changed_by_commits(log: DeltaWitness, ledger: LedgerSlice, witnesses: Witne
         yield rows.doubt
 
 
-def added_by_others(counts: Account, witnesses: Witnesses) -> str:
+def added_by_others(counts: Counts, witnesses: Witnesses) -> str:
     """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
     if why := doubled_by_others(witnesses):
         return why
@@ -182,7 +182,7 @@ def added_by_others(counts: Account, witnesses: Witnesses) -> str:
     return "; ".join(found)
 
 
-def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> frozenset[int]:
+def attested(counts: Counts, witnesses: Witnesses, findings: Findings) -> frozenset[int]:
     """Unproved entries of a stateful query of which Spark says that it read every offset, or will say so soon.
 
     Not those of which the sink, if it keeps all rows, took in fewer or more than it was given.
@@ -200,7 +200,7 @@ def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> froze
     return frozenset((*read, *awaited(stateful, counts, witnesses, findings)))
 
 
-def is_attested(counts: Account, witnesses: Witnesses, entry: int) -> bool:
+def is_attested(counts: Counts, witnesses: Witnesses, entry: int) -> bool:
     """Whether Spark says of a micro-batch of a stateful query, which counts do not prove, that it read every offset."""
     head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
     if counted.proved or not counts.operators.keeps_state(head) or (counted.lost and not rewrites(witnesses)):
@@ -208,7 +208,7 @@ def is_attested(counts: Account, witnesses: Witnesses, entry: int) -> bool:
     return counts.operators.read_whole(head, counts.width[entry])
 
 
-def awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findings: Findings) -> list[int]:
+def awaited(entries: Iterable[int], counts: Counts, witnesses: Witnesses, findings: Findings) -> list[int]:
     """Entries whose progress is not recorded yet, with one finding for all of them."""
     heads = counts.covered.slice.heads
     not_recorded = sorted({entry for entry in entries if counts.operators.awaited(heads[entry], witnesses)})
@@ -221,7 +221,7 @@ def awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findi
     return not_recorded
 
 
-def report_untold(counts: Account, witnesses: Witnesses, rows: RowsWitness, findings: Findings) -> None:
+def report_untold(counts: Counts, witnesses: Witnesses, rows: RowsWitness, findings: Findings) -> None:
     """Adds findings for what rows alone could tell, where they carry no source offsets: no later audit can, either."""
     told, heads = attested(counts, witnesses, findings), counts.covered.slice.heads
     lacks = f"{rows.location} has no _source_topic, _source_partition, _source_offset to tell (stamp_source_offsets)"

@@ -14,7 +14,7 @@ from random import Random
 
 from recon.judge.coverage import Key, is_compacted
 from recon.judge.findings import Findings, every_number, named
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows import of_table
 from recon.judge.rows.sink_rows import TopicPartition, rows_lack_source
 from recon.judge.rows.transactions import ended_unread, read_uncommitted, read_while_open
@@ -43,7 +43,7 @@ def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
     }
 
 
-def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
+def questions(counts: Counts, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
     """The ranges of the micro-batches that the ledger's counts do not prove, or that may hold aborted records."""
     requested: dict[TopicPartition, list[Span]] = {}
     for entry in (*counts.open, *perhaps_aborted(counts, witnesses), *to_confirm(counts, witnesses)):
@@ -52,7 +52,7 @@ def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spa
     return {where: Spans.of(ranges) for where, ranges in requested.items()}
 
 
-def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
+def perhaps_aborted(counts: Counts, witnesses: Witnesses) -> list[int]:
     """Entries that counts prove, and that may have read records of aborted transactions.
 
     These lie anywhere in a partition in which another micro-batch has offsets without a record, or of which Kafka shows
@@ -68,7 +68,7 @@ def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
     )
 
 
-def to_confirm(counts: Account, witnesses: Witnesses) -> list[int]:
+def to_confirm(counts: Counts, witnesses: Witnesses) -> list[int]:
     """Entries of a query that writes without recon, with as many rows as offsets: a row too many, and an offset without
     a record, would look the same.
 
@@ -93,17 +93,17 @@ def to_confirm(counts: Account, witnesses: Witnesses) -> list[int]:
     return sorted(first)
 
 
-def _holed(counts: Account, witnesses: Witnesses) -> set[TopicPartition]:
+def _holed(counts: Counts, witnesses: Witnesses) -> set[TopicPartition]:
     """Topic partitions that are known to have offsets without a record, as those of transaction markers."""
     holed = {(read.topic, read.partition) for entry in counts.open for read in ranges_read(counts, entry)}
     return holed | ended_unread(counts, witnesses)
 
 
-def _is_in(counts: Account, entry: int, places: Collection[TopicPartition]) -> bool:
+def _is_in(counts: Counts, entry: int, places: Collection[TopicPartition]) -> bool:
     return any((read.topic, read.partition) in places for read in ranges_read(counts, entry))
 
 
-def said(counts: Account, witnesses: Witnesses) -> str:
+def said(counts: Counts, witnesses: Witnesses) -> str:
     """Of how many micro-batches the records were counted in Kafka, for the end of a message."""
     counted = [
         entry
@@ -116,7 +116,7 @@ def said(counts: Account, witnesses: Witnesses) -> str:
 
 
 def judge(
-    counts: Account, witnesses: Witnesses, findings: Findings, but: Collection[int] = ()
+    counts: Counts, witnesses: Witnesses, findings: Findings, but: Collection[int] = ()
 ) -> dict[TopicPartition, Counter[str]]:
     """Holds the counts of each open entry, `but` some, against Kafka's records; gives what Kafka explains."""
     explained: dict[TopicPartition, Counter[str]] = {}
@@ -145,7 +145,7 @@ def judge(
     return explained
 
 
-def _was_proved(counts: Account, entry: int, witnesses: Witnesses) -> bool:
+def _was_proved(counts: Counts, entry: int, witnesses: Witnesses) -> bool:
     """Whether an earlier audit proved an entry, of whose records Kafka no longer has all."""
     head, proof = counts.covered.slice.heads[entry], witnesses.proof
     if proof is None or head.sequence > proof.position:
@@ -155,7 +155,7 @@ def _was_proved(counts: Account, entry: int, witnesses: Witnesses) -> bool:
     return any(isinstance(held_in_kafka(read, witnesses), str) for read in ranges_read(counts, entry))
 
 
-def _judge_proved(counts: Account, entry: int, witnesses: Witnesses, findings: Findings) -> None:
+def _judge_proved(counts: Counts, entry: int, witnesses: Witnesses, findings: Findings) -> None:
     """A micro-batch with as many rows as offsets has rows of every record that Kafka shows as aborted."""
     head = counts.covered.slice.heads[entry]
     for read in ranges_read(counts, entry):
@@ -176,7 +176,7 @@ def _judge_proved(counts: Account, entry: int, witnesses: Witnesses, findings: F
 
 
 def _judge(
-    counts: Account,
+    counts: Counts,
     entry: int,
     witnesses: Witnesses,
     findings: Findings,
@@ -263,13 +263,13 @@ def _judge(
             tally["aborted"] += of["aborted"]
 
 
-def may_have_dropped(head: EntryHead, counts: Account, dropped: int | None) -> bool:
+def may_have_dropped(head: EntryHead, counts: Counts, dropped: int | None) -> bool:
     """Whether the transform may have dropped rows that no entry tells of."""
     recorded = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
     return not recorded and (counts.transforms or counts.only_rebuilt)
 
 
-def ranges_read(counts: Account, entry: int) -> list[OffsetSpan]:
+def ranges_read(counts: Counts, entry: int) -> list[OffsetSpan]:
     """What a micro-batch read."""
     return [read for read in counts.covered.slice.ranges.of(entry) if read.span.size > 0]
 

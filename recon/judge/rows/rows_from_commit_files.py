@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from recon.judge.open_findings import recheck
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows import spot_check
 from recon.judge.rows.reasons import besides_counts
 from recon.judge.rows.transactions import read_uncommitted
@@ -18,7 +18,7 @@ from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.once import once
 
 
-def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> list[int]:
+def versions(counts: Counts, witnesses: Witnesses, check: str, most: int) -> list[int]:
     """The versions that added the rows, and those that the spot check looks at besides; `most` rows altogether.
 
     None where theirs are more, or where they do not suffice. `check` is the name of the check that asks.
@@ -31,12 +31,12 @@ def versions(counts: Account, witnesses: Witnesses, check: str, most: int) -> li
     return [*mine, *spot_check.chosen(counts, witnesses, left, apart_from=frozenset(mine))]
 
 
-def of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
+def of_commits(counts: Counts, witnesses: Witnesses, check: str) -> RowsWitness | None:
     """The rows that the commits of these micro-batches added; None where they were not read, or do not suffice."""
     return once(counts, of_commits, lambda: _of_commits(counts, witnesses, check), witnesses.commit_rows)
 
 
-def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitness | None:
+def _of_commits(counts: Counts, witnesses: Witnesses, check: str) -> RowsWitness | None:
     # Commits that could not be looked at, of the spot check as well, leave it to the sink's rows.
     if not witnesses.commit_rows or not all(isinstance(rows, CommitRows) for rows in witnesses.commit_rows.values()):
         return None
@@ -63,7 +63,7 @@ def _of_commits(counts: Account, witnesses: Witnesses, check: str) -> RowsWitnes
     )
 
 
-def _commits(counts: Account, witnesses: Witnesses, check: str) -> Mapping[int, DeltaCommit]:
+def _commits(counts: Counts, witnesses: Witnesses, check: str) -> Mapping[int, DeltaCommit]:
     """The commits of the entries that counts do not prove; empty where one lacks, or rows of others are needed."""
     wanted = {*counts.open}
     commits = {entry: one for entry, one in spot_check.own_appends(counts, witnesses).items() if entry in wanted}
@@ -73,7 +73,7 @@ def _commits(counts: Account, witnesses: Witnesses, check: str) -> Mapping[int, 
     return commits
 
 
-def _are_alone(counts: Account, witnesses: Witnesses, check: str) -> bool:
+def _are_alone(counts: Counts, witnesses: Witnesses, check: str) -> bool:
     """Whether nothing is in question but the rows of the micro-batches that counts do not prove."""
     heads, operators = counts.covered.slice.heads, counts.operators
     return bool(counts.open) and not (

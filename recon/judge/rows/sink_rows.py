@@ -10,7 +10,7 @@ from functools import cached_property
 from recon.judge.findings import Findings, named, offsets
 from recon.judge.history.recon_commits import own_commits
 from recon.judge.history.table_history import is_restore, removes_rows, rows_lost
-from recon.judge.row_accounting import Account, Piece
+from recon.judge.row_counts import Counts, Piece
 from recon.model import WITHOUT_NUMBER, Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Span, Spans
@@ -27,7 +27,7 @@ class SinkRows:
 
     witnesses: Witnesses
     ledger: LedgerSlice
-    counts: Account
+    counts: Counts
     rows: RowsWitness
     findings: Findings
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from recon.judge.findings import Findings
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.rows.sink_rows import judged_by_counts
 from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
 from recon.model.fingerprint import of_ranges
@@ -37,7 +37,7 @@ class Contradiction(NamedTuple):
     swapped: bool
 
 
-def chosen(counts: Account, witnesses: Witnesses, most: int, apart_from: Collection[int] = ()) -> list[int]:
+def chosen(counts: Counts, witnesses: Witnesses, most: int, apart_from: Collection[int] = ()) -> list[int]:
     """The versions whose rows are to be read, at most so many rows, and in each audit others.
 
     First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did not
@@ -47,7 +47,7 @@ def chosen(counts: Account, witnesses: Witnesses, most: int, apart_from: Collect
     return _chosen({entry: one for entry, one in commits if one.version not in apart_from}, counts, most)
 
 
-def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
+def chosen_of_made(counts: Counts, witnesses: Witnesses, most: int) -> list[int]:
     """The same of micro-batches whose transform may make several rows of one record, where epochs share batch ids.
 
     There the rows of the sink do not show which micro-batch wrote them.
@@ -57,7 +57,7 @@ def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int
     return _chosen(own_appends(counts, witnesses, made=True), counts, most)
 
 
-def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> list[int]:
+def _chosen(commits: Mapping[int, DeltaCommit], counts: Counts, most: int) -> list[int]:
     ledger = counts.covered.slice
     random = Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}")
     kinds: tuple[list[int], ...] = ([], [], [])
@@ -76,13 +76,13 @@ def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> l
     return versions
 
 
-def cost_of(counts: Account, entry: int, commit: DeltaCommit) -> int:
+def cost_of(counts: Counts, entry: int, commit: DeltaCommit) -> int:
     """What it costs to look at the rows of an entry's commit, as a number of rows."""
     rows = counts.covered.slice.heads[entry].rows_written or 0
     return max(rows, commit.rows_added or 0, commit.files_added * _ROWS_PER_FILE)
 
 
-def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -> Mapping[int, DeltaCommit]:
+def own_appends(counts: Counts, witnesses: Witnesses, *, made: bool = False) -> Mapping[int, DeltaCommit]:
     """The entries of the period whose commit the log still has, and whose rows carry an offset each.
 
     With `made`, those whose transform may make several rows of one record.
@@ -92,7 +92,7 @@ def own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) ->
     )
 
 
-def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
+def _found_appends(counts: Counts, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
     log, ledger = witnesses.table_log, counts.covered.slice
     if log is None or judged_by_counts(witnesses):
         return
@@ -107,12 +107,12 @@ def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iter
             yield entry, commit
 
 
-def contradictions(counts: Account, witnesses: Witnesses) -> Mapping[int, Contradiction]:
+def contradictions(counts: Counts, witnesses: Witnesses) -> Mapping[int, Contradiction]:
     """The entries whose commit added other rows than they say."""
     return once(counts, contradictions, lambda: _contradictions(counts, witnesses), witnesses.commit_rows)
 
 
-def _contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradiction]:
+def _contradictions(counts: Counts, witnesses: Witnesses) -> dict[int, Contradiction]:
     found = {}
     for entry, commit in own_appends(counts, witnesses).items() if witnesses.commit_rows else ():
         rows = witnesses.commit_rows.get(commit.version)
@@ -124,7 +124,7 @@ def _contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradi
 
 
 def _contradiction(
-    rows: CommitRows, entry: int, commit: DeltaCommit, counts: Account, witnesses: Witnesses
+    rows: CommitRows, entry: int, commit: DeltaCommit, counts: Counts, witnesses: Witnesses
 ) -> Contradiction | None:
     head = counts.covered.slice.heads[entry]
     held, given = rows.held, head.given
@@ -166,7 +166,7 @@ def _different(ranges: Iterable[OffsetSpan]) -> int:
     return sum(Spans.of(spans).size for spans in of_places.values())
 
 
-def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
+def unproved(counts: Counts, witnesses: Witnesses) -> list[int]:
     """Restored entries of as many rows as offsets, of which nothing shows that each offset has one."""
     if judged_by_counts(witnesses):
         return []
@@ -182,7 +182,7 @@ def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
     return [entry for entry in left if not _shown(entry, counts, witnesses)]
 
 
-def _shown(entry: int, counts: Account, witnesses: Witnesses) -> bool:
+def _shown(entry: int, counts: Counts, witnesses: Witnesses) -> bool:
     """Whether the rows of its commit were looked at, and each offset of the entry has one."""
     head = counts.covered.slice.heads[entry]
     rows = None if head.sink_version is None else witnesses.commit_rows.get(head.sink_version)
@@ -193,7 +193,7 @@ def _shown(entry: int, counts: Account, witnesses: Witnesses) -> bool:
     return as_many and _are_within(rows.spans, ranges) and rows.held.fingerprint == of_ranges(ranges)
 
 
-def reasons(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+def reasons(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """Why the spot check, or what it could not look at, makes it necessary to read the sink's rows."""
     heads = counts.covered.slice.heads
     unread = [why.reason for why in witnesses.commit_rows.values() if isinstance(why, Unavailable)]
@@ -212,7 +212,7 @@ def reasons(counts: Account, witnesses: Witnesses) -> Iterator[str]:
         )
 
 
-def judge_swapped(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+def judge_swapped(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
     """Adds a finding where a commit added rows of other offsets, and the sink's rows show no fault of them."""
     refuted = {(finding.epoch, finding.batch_id) for finding in findings.items}
     for entry, contradiction in contradictions(counts, witnesses).items():
@@ -221,7 +221,7 @@ def judge_swapped(counts: Account, witnesses: Witnesses, findings: Findings) -> 
             findings.add(Code.INCONCLUSIVE, f"{named(head)} has {contradiction.what}: some may be lost", head=head)
 
 
-def report_unproved(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+def report_unproved(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
     """Adds a finding about each restored entry of a sink whose rows carry no source offsets: nothing shows them."""
     heads = counts.covered.slice.heads
     findings.add_for_each(

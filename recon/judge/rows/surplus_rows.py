@@ -11,7 +11,7 @@ from recon.judge.history.database_counts import count_said, digest, may_repeat, 
 from recon.judge.history.foreign_rows import read_of_others, releases, search
 from recon.judge.history.recon_commits import doubled, own_commits
 from recon.judge.history.table_history import alive, others
-from recon.judge.row_accounting import Account, Piece, ReadStretches
+from recon.judge.row_counts import Counts, Piece, ReadStretches
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.judge.rows.transactions import judge_aborted
 from recon.model import (
@@ -31,7 +31,7 @@ from recon.text import plural, some
 _NAMED = 5  # ranges of doubled offsets of a micro-batch that are findings of their own; more are one finding
 
 
-def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings, *, rows_tell: bool) -> None:
+def judge_surplus(counts: Counts, witnesses: Witnesses, findings: Findings, *, rows_tell: bool) -> None:
     """Adds a finding for each micro-batch that wrote more rows than it read offsets, though no transform makes rows.
 
     Rows that were found doubled one by one are not counted once more. Where all rows of the sink were looked at
@@ -54,7 +54,7 @@ def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings, *, 
             )
 
 
-def _removed_since(entry: int, counts: Account, witnesses: Witnesses) -> int:
+def _removed_since(entry: int, counts: Counts, witnesses: Witnesses) -> int:
     """How many rows the repairs behind an entry have removed that looked at offsets which it read."""
     ledger, log, removed = counts.covered.slice, witnesses.table_log, 0
     mine = by_partition(ledger.ranges.of(entry))
@@ -69,7 +69,7 @@ def _removed_since(entry: int, counts: Account, witnesses: Witnesses) -> int:
     return removed
 
 
-def judge_repeated_rows(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+def judge_repeated_rows(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
     """Adds a finding for rows that share a source offset, more than at the last audit, as a database counts them.
 
     Where its rows are read, the search among all of them tells which these are. So it must where another pipeline
@@ -410,7 +410,7 @@ def _counted_as_made(sink: SinkRows, pieces: Iterable[Piece]) -> bool:
     return any(sink.counts.counted[piece.entry].explodes for piece in pieces)
 
 
-def _recurring(counts: Account, keys: Iterable[Key]) -> Spans:
+def _recurring(counts: Counts, keys: Iterable[Key]) -> Spans:
     """Offsets that more than one incarnation of a topic has: two rows with one offset are no duplicates there."""
     recurring = Spans()
     for key in keys:
@@ -516,7 +516,7 @@ def _all_before(sink: SinkRows) -> int | None:
     return None if any(commit.stamp is None and commit.adds_rows for commit in since) else first
 
 
-def _ever_read(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
+def _ever_read(counts: Counts, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
     """The offsets that the sink accounts for, of earlier periods too, as far as they are known."""
     read, proof = _accounted_for(counts, witnesses), witnesses.proof
     for covered in proof.coverage if proof is not None else ():
@@ -536,7 +536,7 @@ def _since_observed(sink: SinkRows, strays: Spans, in_ledger: Spans) -> Spans:
     return strays.minus(Spans.of([(0, in_ledger.hull.start)]))
 
 
-def _accounted_for(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
+def _accounted_for(counts: Counts, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
     """The offsets of ledger entries, and of stamped commits that still lack an entry."""
     spans: dict[TopicPartition, list[Span]] = {}
     for key, incarnations in counts.covered.incarnations.items():

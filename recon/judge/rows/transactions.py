@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from recon.judge.coverage import is_compacted, is_same_topic, judged_holes
 from recon.judge.findings import Findings
 from recon.judge.kafka.kafka_states import open_transactions, was_held
-from recon.judge.row_accounting import Account, Piece, ReadStretches
+from recon.judge.row_counts import Counts, Piece, ReadStretches
 from recon.judge.rows.sink_rows import TopicPartition, report
 from recon.model import Code, ProbeAnswer, Witnesses
 from recon.model.offsets import Span, Spans
@@ -20,7 +20,7 @@ from recon.model.offsets import Span, Spans
 _LOOKED_AT = 10_000  # offsets at the begin of a range that no micro-batch read: the end of a transaction is near it
 
 
-def read_uncommitted(counts: Account) -> frozenset[int]:
+def read_uncommitted(counts: Counts) -> frozenset[int]:
     """The judged entries whose query read uncommitted records, or may have.
 
     What Spark's plan says of the query counts. Where it is not known, recon.yml may say otherwise than the query does.
@@ -34,7 +34,7 @@ def readings_of(stretches: ReadStretches, entries: Collection[int]) -> Iterator[
     return (piece for piece in stretches.readings(stretches.ranges) if piece.entry in entries) if entries else iter(())
 
 
-def read_while_open(counts: Account, witnesses: Witnesses) -> frozenset[int]:
+def read_while_open(counts: Counts, witnesses: Witnesses) -> frozenset[int]:
     """The judged entries that read offsets behind an open transaction, and may have read its records.
 
     The hook or an earlier audit saw it open. That it was aborted since, no count shows: the marker at its end is an
@@ -57,7 +57,7 @@ def read_while_open(counts: Account, witnesses: Witnesses) -> frozenset[int]:
 # -- transactions that ended in a range that no micro-batch read -----------------------------------------------------
 
 
-def left_out(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def left_out(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """The begins of ranges that no micro-batch read, in topic partitions of which one may have read aborted records.
 
     The marker at a transaction's end may lie there, and then no count shows it.
@@ -71,7 +71,7 @@ def left_out(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, S
     return {where: Spans.of(spans) for where, spans in found.items()}
 
 
-def ended_unread(counts: Account, witnesses: Witnesses) -> frozenset[TopicPartition]:
+def ended_unread(counts: Counts, witnesses: Witnesses) -> frozenset[TopicPartition]:
     """The topic partitions of which Kafka shows that a transaction ended in what no micro-batch read, or may have."""
     return frozenset(
         where
@@ -91,7 +91,7 @@ def _ended_in(spans: Spans, answer: ProbeAnswer, witnesses: Witnesses) -> bool:
     return answer.truncated is not None or bool(shown.minus(answer.committed))
 
 
-def doubtful_readings(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def doubtful_readings(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """What Kafka is asked about ranges that no micro-batch read and, where transactions ended there, what was read."""
     doubtful, ended = read_uncommitted(counts), ended_unread(counts, witnesses)
     return {
@@ -106,7 +106,7 @@ def doubtful_readings(counts: Account, witnesses: Witnesses) -> Mapping[TopicPar
 
 
 def judge_aborted(
-    counts: Account, witnesses: Witnesses, findings: Findings, present: Mapping[TopicPartition, Spans] | None
+    counts: Counts, witnesses: Witnesses, findings: Findings, present: Mapping[TopicPartition, Spans] | None
 ) -> None:
     """Adds findings for rows of aborted transactions, and for those of which Kafka no longer shows it.
 
@@ -134,7 +134,7 @@ def judge_aborted(
 class _Judged:
     """The rows of one topic partition, against what Kafka says of their records."""
 
-    counts: Account
+    counts: Counts
     witnesses: Witnesses
     findings: Findings
     stretches: ReadStretches

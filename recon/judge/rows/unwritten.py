@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from recon.judge.findings import Findings
-from recon.judge.row_accounting import Account
+from recon.judge.row_counts import Counts
 from recon.judge.second_calls import SecondCall, second_calls
 from recon.model import Code, Level
 from recon.model.ledger import named
 from recon.model.offsets import Spans
 
 
-def judge_unwritten(counts: Account, findings: Findings) -> None:
+def judge_unwritten(counts: Counts, findings: Findings) -> None:
     """Adds a question for each of them that no finding is about.
 
     Offsets do not show all that a transform returns, and Kafka may not show any more what was filtered. Where the entry
@@ -32,13 +32,13 @@ def judge_unwritten(counts: Account, findings: Findings) -> None:
         findings.add(Code.INCONCLUSIVE, f"{called}: {step}", head=again)
 
 
-def _with(counts: Account, call: SecondCall) -> str:
+def _with(counts: Counts, call: SecondCall) -> str:
     heads = counts.covered.slice.heads
     first, second = (heads[entry].transform or "no transform" for entry in (call.entry, call.again))
     return f"with {second} after {first}"
 
 
-def _is_answered(counts: Account, call: SecondCall, findings: Findings) -> bool:
+def _is_answered(counts: Counts, call: SecondCall, findings: Findings) -> bool:
     """Whether offsets of the micro-batch are known to lack a row, or a repair has read some again."""
     ledger = counts.covered.slice
     for read in ledger.ranges.of(call.entry):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from recon.judge.coverage import Key, cleaned, coverage
-from recon.judge.row_accounting import ReadStretches
+from recon.judge.row_counts import ReadStretches
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding

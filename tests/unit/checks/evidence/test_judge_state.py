@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from recon.checks.evidence.source_rows import SourceRows
-from recon.judge.row_accounting import account
+from recon.judge.row_counts import counted_entries
 from recon.judge.stateful_operators import Operators, operators_of
 from recon.model import BatchProgress, Code, ProgressWitness, Verdict
 from recon.testing.evidence import NOW, START, Entry, checkpoint, gone, ledger
@@ -151,6 +151,6 @@ def test_a_replay_that_computed_nothing_hides_no_counts() -> None:
 
 def test_a_query_without_state_is_counted_as_before() -> None:
     plain = ledger(Entry(0, (0, 10)), Entry(1, (10, 20), rows_written=9))
-    assert account(plain).counted == account(plain, Operators()).counted
-    assert [account(plain).counted[n].deficit for n in (0, 1)] == [0, 1]
+    assert counted_entries(plain).counted == counted_entries(plain, Operators()).counted
+    assert [counted_entries(plain).counted[n].deficit for n in (0, 1)] == [0, 1]
     assert operators_of(witnesses(plain, progress=gone("progress"))) == Operators()

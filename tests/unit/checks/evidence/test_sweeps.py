@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recon.judge.account.fold import inside
 from recon.judge.checkpoint.writes import FirstReadings
 from recon.judge.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
-from recon.judge.row_accounting import Account, Piece, account
+from recon.judge.row_counts import Counts, Piece, counted_entries
 from recon.model import LedgerSlice
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.testing.evidence import TOPIC
@@ -93,7 +93,7 @@ def test_holes_and_overlaps(read: Sequence[tuple[int, int]], anchors: int) -> No
 # -- ledgers -----------------------------------------------------------------------------------------------------------
 
 
-def _pieces(counts: Account, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:
+def _pieces(counts: Counts, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:
     left = wanted
     for key, stretch in stretches:
         if not left:
@@ -121,7 +121,7 @@ def _within_each(pieces: Sequence[Piece], wanted: Spans) -> Iterator[Piece]:
 
 @given(ledgers(), spans, spans)
 def test_offsets_cut_up_by_the_entries_that_read_them(slice_: LedgerSlice, wanted: Spans, within: Spans) -> None:
-    counts = account(slice_)
+    counts = counted_entries(slice_)
     for stretches in counts.judged.values():
         pieces = list(stretches.pieces(wanted))
         assert pieces == list(_pieces(counts, stretches.stretches, wanted))
@@ -133,7 +133,7 @@ def test_offsets_cut_up_by_the_entries_that_read_them(slice_: LedgerSlice, wante
 
 @given(ledgers())
 def test_offsets_read_twice(slice_: LedgerSlice) -> None:
-    counts = account(slice_)
+    counts = counted_entries(slice_)
     found: dict[Key, Spans] = {}
     for key, incarnations in counts.covered.incarnations.items():
         for incarnation in incarnations:

@@ -78,7 +78,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Account:
+class Counts:
     """The judged entries of a slice with their counts.
 
     Args:
@@ -180,7 +180,7 @@ class ReadStretches:
             row += 1
 
 
-def account(
+def counted_entries(
     ledger: LedgerSlice,
     operators: Operators | None = None,
     given: Mapping[tuple[int, int], int] | None = None,
@@ -191,7 +191,7 @@ def account(
     explodes: bool | None = None,
     filtered_before: bool = False,
     records: Sequence[int | None] | None = None,
-) -> Account:
+) -> Counts:
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
@@ -238,7 +238,7 @@ def account(
             doubted=not counts.explodes
             and _doubted(head, None if expected is None else CountedRows(size, expected[entry]), operators),
         )
-    return Account(covered, counted, transforms, operators, width, given, uncountable)
+    return Counts(covered, counted, transforms, operators, width, given, uncountable)
 
 
 def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) -> Sequence[EntryHead]:
