@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,19 +35,46 @@ class Standing:
 
 def standing(counts: Counts, witnesses: Witnesses) -> Standing:
     """What the log, the record and earlier audits tell of the rows that were counted."""
-    heads, told = counts.covered.slice.heads, list(_told_before(witnesses))
-    gone = _all_unknown(witnesses)
-    if gone or told:
-        return Standing(np.ones(len(heads), np.bool_), [*gone, *told])
+    every = np.ones(len(counts.covered.slice.heads), np.bool_)
+    gone = [*_all_unknown(witnesses), *_told_before(witnesses)]
+    if gone:
+        return Standing(every, gone)
+    found = [part(counts, witnesses) for part in (_changed, _edited, _elsewhere, _lost)]
+    return Standing(
+        np.logical_or.reduce([one.unknown for one in found]), [text for one in found for text in one.doubts]
+    )
+
+
+def _changed(counts: Counts, witnesses: Witnesses) -> Standing:
+    """What others changed, or took away."""
     doubts = list(changes(counts, witnesses))
-    unknown = _before_the_last_change(counts, witnesses) if doubts else np.zeros(len(heads), np.bool_)
-    elsewhere, log = _elsewhere(heads, witnesses.table_log), witnesses.table_log
-    if log is not None and elsewhere.any():
-        which = some(named(heads[entry]) for entry in np.flatnonzero(elsewhere).tolist())
-        doubts.append(f"the table at {log.location} has other commits than those of {which}")
-    lost = {(write.stamp.epoch, write.stamp.batch_id) for write in lost_of(witnesses.sink_record, counts.covered.slice)}
-    of_lost = np.array([(head.epoch, head.batch_id) in lost for head in heads], np.bool_)
-    return Standing(unknown | elsewhere | of_lost, doubts)
+    none = np.zeros(len(counts.covered.slice.heads), np.bool_)
+    return Standing(_before_the_last_change(counts, witnesses) if doubts else none, doubts)
+
+
+def _edited(counts: Counts, witnesses: Witnesses) -> Standing:
+    """Entries that do not match their own hash."""
+    ledger = counts.covered.slice
+    unknown = np.isin(np.arange(len(ledger.heads)), list(ledger.broken))
+    which = some(named(ledger.heads[entry]) for entry in ledger.broken)
+    return Standing(unknown, [f"the ledger entry of {which} was edited"] if ledger.broken else [])
+
+
+def _elsewhere(counts: Counts, witnesses: Witnesses) -> Standing:
+    """Entries under whose version the table has another commit."""
+    heads, log = counts.covered.slice.heads, witnesses.table_log
+    unknown = np.array([log is not None and _is_elsewhere(head, log) for head in heads], np.bool_)
+    if log is None or not unknown.any():
+        return Standing(unknown, [])
+    which = some(named(heads[entry]) for entry in np.flatnonzero(unknown).tolist())
+    return Standing(unknown, [f"the table at {log.location} has other commits than those of {which}"])
+
+
+def _lost(counts: Counts, witnesses: Witnesses) -> Standing:
+    """Writes of which the sink's own record no longer has everything; `changes` names them."""
+    ledger = counts.covered.slice
+    lost = {(write.stamp.epoch, write.stamp.batch_id) for write in lost_of(witnesses.sink_record, ledger)}
+    return Standing(np.array([(head.epoch, head.batch_id) in lost for head in ledger.heads], np.bool_), [])
 
 
 def _all_unknown(witnesses: Witnesses) -> list[str]:
@@ -56,11 +83,6 @@ def _all_unknown(witnesses: Witnesses) -> list[str]:
     if log is None and witnesses.sink_record is None:
         return [f"what the sink has now was not read: {_why_unread(witnesses)}"]
     return [f"there is no table at {log.location}"] if log is not None and not log.exists else []
-
-
-def _elsewhere(heads: Sequence[EntryHead], log: DeltaWitness | None) -> npt.NDArray[np.bool_]:
-    """Of each entry, whether the table has another commit under its version."""
-    return np.array([log is not None and _is_elsewhere(head, log) for head in heads], np.bool_)
 
 
 def _why_unread(witnesses: Witnesses) -> str:
@@ -81,7 +103,15 @@ def _is_elsewhere(head: EntryHead, log: DeltaWitness) -> bool:
 
 
 def _told_before(witnesses: Witnesses) -> Iterator[str]:
-    """What earlier audits said of the whole sink, and nobody answered: the log may have forgotten it since."""
+    """What earlier audits said of the whole sink, and nobody answered: the log may have forgotten it since.
+
+    So where their state cannot be relied on.
+    """
+    sink, proofs = witnesses.sink or "", witnesses.proofs
+    unsure = (proofs.damaged.get(sink), proofs.unreadable.get(sink))
+    yield from (f"what earlier audits found is not known: {why}" for why in unsure if why is not None)
+    if sink in proofs.contradicted:
+        yield f"the ledger is not the one that was signed: {proofs.contradicted[sink].sentence}"
     for one in witnesses.proof.open if witnesses.proof is not None else ():
         found = one.finding
         if one.accepted is None and found.code is Code.MUTATED and found.span is None and found.batch_id is None:

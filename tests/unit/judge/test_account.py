@@ -14,7 +14,7 @@ from recon.judge.account.lines import account_of
 from recon.model import REPAIRS, Code, DeclaredRows, DeltaWitness, Finding, LedgerSlice, ReconStamp
 from recon.model.account import AccountLine, SinkAccount
 from recon.model.offsets import Spans
-from recon.model.proof import Acceptance, OpenFinding, Proofs
+from recon.model.proof import Acceptance, HeadConflict, OpenFinding, Proofs
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, gone, kafka, ledger, span
 from tests.support.ledgers import ledgers
 from tests.support.witnesses import commit, delta, group, probe, regular_ledger, rows, sink_proof, witnesses
@@ -218,3 +218,56 @@ def test_what_somebody_accepted_says_so() -> None:
     proofs = Proofs(of_sink={SINK: sink_proof(open=(left,))})
     told_of = [line for line in lines(account(short, rows=held, probes=asked, proofs=proofs)) if line[3] == "lost"]
     assert told_of == [(14, 15, 1, "lost", "accepted")]
+
+
+@pytest.mark.parametrize(
+    ("proofs", "says"),
+    [
+        (Proofs(damaged={SINK: "a state was edited"}), "what earlier audits found is not known: a state was edited"),
+        (Proofs(unreadable={SINK: "of a newer version"}), "what earlier audits found is not known: of a newer version"),
+        (
+            Proofs(contradicted={SINK: HeadConflict("entry 3 is another one", "3")}),
+            "the ledger is not the one that was signed: entry 3 is another one",
+        ),
+    ],
+)
+def test_what_cannot_be_relied_on_proves_nothing(proofs: Proofs, says: str) -> None:
+    found = account(ledger(*FULL), proofs=proofs)
+    assert told(found) == {"not known": 20} and found.doubts == [says]
+
+
+def test_an_entry_that_was_edited_proves_nothing() -> None:
+    found = account(dataclasses.replace(ledger(*FULL), broken=(1,)))
+    assert told(found) == {"in a row": 10, "not known": 10}
+    assert found.doubts == ["the ledger entry of micro-batch 1 (epoch 0) was edited"]
+
+
+def test_what_an_earlier_audit_found_missing_is_not_brought_back_by_counts() -> None:
+    """The log has forgotten the DELETE since, and no rows were read."""
+    found = Finding(
+        code=Code.GAP, message="", pipeline=PIPELINE, sink=SINK, topic=TOPIC, partition=0,
+        start_offset=3, end_offset=6, changed_by=(7,),
+    )  # fmt: skip
+    left = OpenFinding(finding=found, check="source_rows", first_seen=START, last_seen=START)
+    proofs = Proofs(of_sink={SINK: sink_proof(open=(left,))})
+    assert lines(account(ledger(*FULL), proofs=proofs)) == [
+        (0, 3, 3, "in a row", "counted during the write"),
+        (3, 6, 3, "removed since", "remembered"),
+        (6, 10, 4, "in a row", "counted during the write"),
+        (10, 20, 10, "in a row", "counted during the write"),
+    ]
+
+
+def test_while_a_finding_about_the_whole_sink_is_open_counts_prove_nothing() -> None:
+    found = Finding(code=Code.MUTATED, message="the table was dropped", pipeline=PIPELINE, sink=SINK, about="table 1")
+    left = OpenFinding(finding=found, check="delta_history", first_seen=START, last_seen=START)
+    told_of = account(ledger(*FULL), proofs=Proofs(of_sink={SINK: sink_proof(open=(left,))}))
+    assert told(told_of) == {"not known": 20}
+    assert told_of.doubts == [f"finding {left.id} is open: the table was dropped"]
+
+
+def test_rows_of_one_micro_batch_that_are_doubled() -> None:
+    held = rows(group(0, (0, 10), rows=20), group(1, (10, 20), rows=11))
+    found = account(ledger(*FULL), rows=held)
+    assert found.doubled == [(TOPIC, 0, 0, 10, 2)]
+    assert found.doubts == ["orders-0: micro-batch 1 has 11 rows of 10 offsets; which have several is not known"]
