@@ -71,7 +71,11 @@ def _explained(counts: Counts, counted: Counted, witnesses: Witnesses, entry: in
         yield Share(OffsetClass.NOT_KNOWN, HowKnown.NOTHING, left)
         return
     yield from (share for share in said if share.offsets)
-    left -= sum(share.offsets for share in said)
+    yield from _records(counts, counted, entry, left - sum(share.offsets for share in said))
+
+
+def _records(counts: Counts, counted: Counted, entry: int, left: int) -> Iterator[Share]:
+    """Records of an entry that no counted row accounts for: read again by a repair, filtered or lost."""
     again = min(left, _read_again(counts, entry))
     if again:
         yield Share(OffsetClass.IN_A_ROW, HowKnown.COUNTED, again)
@@ -83,11 +87,9 @@ def _explained(counts: Counts, counted: Counted, witnesses: Witnesses, entry: in
 
 def _said_by_kafka(counts: Counts, witnesses: Witnesses, entry: int) -> Sequence[Share] | None:
     """How many offsets of an entry have no record for its query; None where Kafka does not show all of them."""
-    if not (witnesses.probes or witnesses.source_log):
-        return None
-    read = ranges_read(counts, entry)
+    read = ranges_read(counts, entry) if witnesses.probes else []
     answers = [answer for one in read if not isinstance(answer := held_in_kafka(one, witnesses), str)]
-    if len(answers) < len(read):
+    if not answers or len(answers) < len(read):
         return None
     absent, aborted = (sum(answer[what] for answer in answers) for what in ("absent", "aborted"))
     if (counts.covered.slice.heads[entry].isolation_level or witnesses.isolation_level) == "read_uncommitted":

@@ -20,12 +20,24 @@ def doubled(counts: Counts, witnesses: Witnesses, rows: SinkRows | None) -> tupl
     if rows is None:
         return list(_committed_again(counts, witnesses)), []
     groups = [group for where, of in rows.groups.items() if _is_one_topic(counts, where) for group in of]
-    found = {(*where, *span): depth for where, of in _spans(groups).items() for span, depth in depths(of) if depth > 1}
-    for group in rows.rows.repeated:
-        for span in group.present:
-            found.setdefault((group.topic, group.partition, *span), group.rows // group.present.size)
+    found = {**_searched(rows), **_several(groups)}
     unclear = [_unclear(group) for group in groups if group.rows % max(group.present.size, 1)]
     return [(*where, each) for where, each in sorted(found.items())], unclear
+
+
+def _several(groups: Iterable[RowGroup]) -> dict[tuple[str, int, int, int], int]:
+    """The rows of each offset by (topic, partition, start, end), as far as micro-batches have several of it."""
+    deep = ((where, *one) for where, of in _spans(groups).items() for one in depths(of))
+    return {(*where, *span): depth for where, span, depth in deep if depth > 1}
+
+
+def _searched(rows: SinkRows) -> dict[tuple[str, int, int, int], int]:
+    """The same of offsets that were looked for among all rows, other programs' among them."""
+    return {
+        (group.topic, group.partition, *span): group.rows // group.present.size
+        for group in rows.rows.repeated
+        for span in group.present
+    }
 
 
 def _is_one_topic(counts: Counts, where: TopicPartition) -> bool:

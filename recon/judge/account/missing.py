@@ -75,12 +75,7 @@ def judge_missing(sink: SinkRows) -> Counter[str]:
 def _judge_lost(sink: SinkRows) -> None:
     """Rows that the sink was given and did not take in, where no finding names their offsets."""
     named_already = {(f.epoch, f.batch_id) for f in sink.findings.items if f.code is Code.GAP}
-    open_entries = set(recorded(sink)[1].of_entry)
-    # Where a topic was created again, a missing row may be taken for one of the other topic's, or be hidden by it.
-    open_entries |= {entry for entry, counted in sink.counts.counted.items() if counted.lost} & _of_recreated(sink)
-    for entry in sorted(open_entries):
-        if sink.witnesses.declared.explodes and sink.counts.counted[entry].explodes:
-            continue  # judge_made compares its rows
+    for entry in _may_have_lost(sink):
         counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
         lost = counted.lost - _read_again(sink, entry)
         if lost > 0 and (head.epoch, head.batch_id) not in named_already:
@@ -90,6 +85,17 @@ def _judge_lost(sink: SinkRows) -> None:
                 f"{head.rows_written or 0:,}: {lost:,} were lost in between",
                 head=head,
             )
+
+
+def _may_have_lost(sink: SinkRows) -> list[int]:
+    """The entries with offsets that nothing recorded explains, but for those whose rows `judge_made` compares.
+
+    Where a topic was created again, a missing row may be taken for one of the other topic's, or be hidden by it.
+    """
+    counted = sink.counts.counted
+    entries = set(recorded(sink)[1].of_entry)
+    entries |= {entry for entry, one in counted.items() if one.lost} & _of_recreated(sink)
+    return sorted(e for e in entries if not (sink.witnesses.declared.explodes and counted[e].explodes))
 
 
 def _of_recreated(sink: SinkRows) -> set[int]:
@@ -115,12 +121,13 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
         return
     first, known = first_version(log, ledger), known_table(sink.witnesses)
     judged = known.version if known is not None and not is_another(log, known) else -1
-    for commit in others(log, ledger):
-        if commit.stamp is None or commit.version <= first or not removes_rows(commit):
-            continue
+    removing = [
+        (commit, commit.stamp) for commit in others(log, ledger) if commit.version > first and removes_rows(commit)
+    ]
+    for commit, stamp in ((commit, stamp) for commit, stamp in removing if stamp is not None):
         what = (
-            f"version {commit.version} ({commit.operation}) of pipeline {commit.stamp.pipeline}, sink "
-            f"{commit.stamp.sink} changed rows of {sink.rows.location}, and "
+            f"version {commit.version} ({commit.operation}) of pipeline {stamp.pipeline}, sink "
+            f"{stamp.sink} changed rows of {sink.rows.location}, and "
         )
         if removed:
             apart = "rows of this pipeline are missing: give each pipeline a table of its own, or keys that cannot meet"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from recon.judge.rows.reasons import changes
 from recon.judge.rows.sink_rows import rewrites
 from recon.lazy import np
 from recon.model import Code, DeltaWitness, EntryHead, Unavailable, Witnesses
+from recon.model.proof import OpenFinding
 from recon.text import some
 
 if TYPE_CHECKING:
@@ -108,14 +109,21 @@ def _told_before(witnesses: Witnesses) -> Iterator[str]:
     So where their state cannot be relied on.
     """
     sink, proofs = witnesses.sink or "", witnesses.proofs
-    unsure = (proofs.damaged.get(sink), proofs.unreadable.get(sink))
-    yield from (f"what earlier audits found is not known: {why}" for why in unsure if why is not None)
+    unsure = [damage[sink] for damage in (proofs.damaged, proofs.unreadable) if sink in damage]
+    yield from (f"what earlier audits found is not known: {why}" for why in unsure)
     if sink in proofs.contradicted:
         yield f"the ledger is not the one that was signed: {proofs.contradicted[sink].sentence}"
-    for one in witnesses.proof.open if witnesses.proof is not None else ():
-        found = one.finding
-        if one.accepted is None and found.code is Code.MUTATED and found.span is None and found.batch_id is None:
-            yield f"finding {one.id} is open: {found.message}"
+    yield from (f"finding {one.id} is open: {one.finding.message}" for one in _open(witnesses) if _is_of_all(one))
+
+
+def _open(witnesses: Witnesses) -> Sequence[OpenFinding]:
+    return witnesses.proof.open if witnesses.proof is not None else ()
+
+
+def _is_of_all(one: OpenFinding) -> bool:
+    """Whether rows of the whole sink are in question."""
+    found = one.finding
+    return found.code is Code.MUTATED and found.span is None and found.batch_id is None and one.accepted is None
 
 
 def _before_the_last_change(counts: Counts, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
