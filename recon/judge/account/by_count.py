@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,11 +88,16 @@ def _records(counts: Counts, counted: Counted, entry: int, left: int) -> Iterato
 
 def _said_by_kafka(counts: Counts, witnesses: Witnesses, entry: int) -> Sequence[Share] | None:
     """How many offsets of an entry have no record for its query; None where Kafka does not show all of them."""
+    held: Counter[str] = Counter()
     read = ranges_read(counts, entry) if witnesses.probes else []
-    answers = [answer for one in read if not isinstance(answer := held_in_kafka(one, witnesses), str)]
-    if not answers or len(answers) < len(read):
+    for one in read:
+        answer = held_in_kafka(one, witnesses)
+        if isinstance(answer, str):
+            return None
+        held.update(answer)
+    if not read:
         return None
-    absent, aborted = (sum(answer[what] for answer in answers) for what in ("absent", "aborted"))
+    absent, aborted = held["absent"], held["aborted"]
     if (counts.covered.slice.heads[entry].isolation_level or witnesses.isolation_level) == "read_uncommitted":
         aborted = 0  # their records were read as well
     compacts = all(is_compacted(one.topic, witnesses) for one in read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from recon.judge.account.fold import Classified, Told, folded
 from recon.judge.account.recorded import RECORDED, looked_for, recorded
@@ -12,7 +13,7 @@ from recon.judge.findings import commit_of
 from recon.judge.history.table_history import first_version, is_another, known_table, others, removes_rows
 from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code
+from recon.model import Code, DeltaCommit, DeltaWitness, LedgerSlice, ReconStamp
 from recon.model.account import OffsetClass
 from recon.model.ledger import named
 from recon.model.offsets import Spans
@@ -121,10 +122,7 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
         return
     first, known = first_version(log, ledger), known_table(sink.witnesses)
     judged = known.version if known is not None and not is_another(log, known) else -1
-    removing = [
-        (commit, commit.stamp) for commit in others(log, ledger) if commit.version > first and removes_rows(commit)
-    ]
-    for commit, stamp in ((commit, stamp) for commit, stamp in removing if stamp is not None):
+    for commit, stamp in _removed_by_others(log, ledger, first):
         what = (
             f"version {commit.version} ({commit.operation}) of pipeline {stamp.pipeline}, sink "
             f"{stamp.sink} changed rows of {sink.rows.location}, and "
@@ -135,3 +133,10 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
         elif not ledger.complete and commit.version > judged:
             unread = "rows of earlier micro-batches were not read: `recon audit --full` looks at them"
             sink.findings.add(Code.INCONCLUSIVE, what + unread, about=commit_of(commit))
+
+
+def _removed_by_others(log: DeltaWitness, ledger: LedgerSlice, first: int) -> Iterator[tuple[DeltaCommit, ReconStamp]]:
+    """Commits behind a version in which other pipelines of recon's took rows out of the table."""
+    for commit in others(log, ledger):
+        if commit.stamp is not None and commit.version > first and removes_rows(commit):
+            yield commit, commit.stamp
