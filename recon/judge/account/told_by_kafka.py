@@ -88,6 +88,21 @@ def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets
     return holes is not None and asked.of_entry[entry] <= holes + (counted.dropped or 0)
 
 
+class ReadAsRecords:
+    """Kafka no longer has them; as many records were read as their micro-batch has offsets, and none was dropped."""
+
+    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+        """The offsets of these micro-batches: each had a record, whatever Kafka still knows of it."""
+        what = "were read as records, and no row carries them; Kafka no longer has these records"
+        for entry, pieces in left.by_entry.items():
+            counted = sink.counts.counted[entry]
+            unsure = counted.explodes or counted.doubted or sink.doubles(entry)
+            if counted.missing_at_read != 0 or counted.dropped != 0 or unsure:
+                continue
+            for piece in _gone(sink, pieces):
+                yield Classified(piece, OffsetClass.LOST, HowKnown.COUNTED, Told(Code.GAP, what, records=True))
+
+
 class OfAnotherTopic:
     """Their topic was deleted and created again: what Kafka has under its name now are other records."""
 
@@ -238,6 +253,7 @@ WITHOUT_A_RECORD: Sequence[Provider] = (
     NotAnswered(),
     FoundLost(),
     ProvedBefore(),
+    ReadAsRecords(),
     OfAnotherTopic(),
     Deleted(),
     HadARecord(),

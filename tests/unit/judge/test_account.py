@@ -13,6 +13,7 @@ from hypothesis import given
 from recon.judge.account.lines import account_of
 from recon.model import REPAIRS, Code, DeclaredRows, DeltaWitness, Finding, LedgerSlice, ReconStamp
 from recon.model.account import AccountLine, SinkAccount
+from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.model.proof import Acceptance, HeadConflict, OpenFinding, Proofs
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, gone, kafka, ledger, span
@@ -271,3 +272,16 @@ def test_rows_of_one_micro_batch_that_are_doubled() -> None:
     found = account(ledger(*FULL), rows=held)
     assert found.doubled == [(TOPIC, 0, 0, 10, 2)]
     assert found.doubts == ["orders-0: micro-batch 1 has 11 rows of 10 offsets; which have several is not known"]
+
+
+@pytest.mark.parametrize("gone", ["the topic", "the offsets"])
+def test_what_was_read_as_records_is_lost_though_kafka_no_longer_has_it(gone: str) -> None:
+    """Spark read a record at each offset, and the sink took in one fewer."""
+    whole = of_offsets(TOPIC, 0, range(10))
+    counts = {"rows_returned": 10, "rows_given": 10, "fingerprint_read": whole, "fingerprint_returned": whole}
+    short = ledger(Entry(0, (0, 10), rows_written=9, rows_read=10, fingerprint_given=whole, **counts))
+    other = gone == "the topic"
+    broker = kafka(0, 30, topic_id="id-new") if other else kafka(10, 30)
+    asked = probe([(0, 10)], [(0, 10)] if other else (), [(0, 10)] if other else (), log_start=0 if other else 10)
+    found = account(short, rows=rows(group(0, (0, 7), (8, 10))), probes=asked, kafka=broker)
+    assert [line for line in lines(found) if line[3] != "in a row"] == [(7, 8, 1, "lost", "counted during the write")]
