@@ -39,6 +39,8 @@ BENCHES: Mapping[str, str] = {
     "sustained_rate": "bench.sustained_rate:run",
     "judge_scaling": "bench.judge_scaling:run",
     "judge_day": "bench.judge_day:run",
+    "account_day": "bench.account:day",
+    "account_year": "bench.account:of_year",
     "heads_proof": "bench.heads_proof:run",
     "compliance_year": "bench.compliance_year:as_html",
     "compliance_year_pdf": "bench.compliance_year:as_pdf",

@@ -55,7 +55,7 @@ for kind in ("ledger", "results", "proof"):
 
 def main() -> None:
     """Prints the medians of reports as HTML and as PDF, and of readings, taken in turn."""
-    with _year() as folder:
+    with year() as folder:
         turns = [(_html(folder), _pdf(folder), _reading(folder)) for _ in range(TURNS)]
         sizes = [(folder / f"target/compliance.{kind}").stat().st_size / 1e6 for kind in ("html", "pdf")]
     html, pdf, reading = (statistics.median(times) for times in zip(*turns, strict=True))
@@ -76,14 +76,15 @@ def as_pdf() -> dict[str, Any]:
 
 
 def _result(name: str, ours: Callable[[Path], float], floor: Callable[[Path], float]) -> dict[str, Any]:
-    with _year() as folder:
+    with year() as folder:
         turns = [(ours(folder), floor(folder)) for _ in range(TURNS + 1)][1:]  # the first warms the page cache
     mine, least = (statistics.median(times) for times in zip(*turns, strict=True))
     return {"name": name, "ours": mine, "floor": least, "ratio": mine / least, "unit": "s", "peers": {}}
 
 
 @contextmanager
-def _year() -> Iterator[Path]:
+def year() -> Iterator[Path]:
+    """The folder of a project with a year of entries and audits."""
     folder = Path(tempfile.mkdtemp(prefix="recon-year-"))
     try:
         begun = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from recon.lazy import np
 from recon.model import OffsetSums
 from recon.model.account import KNOWN, HowKnown, OffsetClass, SinkAccount
 
@@ -11,7 +10,6 @@ def sums_of(account: SinkAccount) -> OffsetSums:
     """What became of the offsets that micro-batches and repairs read; what nobody read is no part of it."""
     read = account.take(account.entry >= 0)
     of_class = read.sums
-    by_rows = (KNOWN.index(how) for how in (HowKnown.ROWS, HowKnown.FILES))
     return OffsetSums(
         offsets=read.read,
         rows=of_class[OffsetClass.IN_A_ROW],
@@ -25,5 +23,5 @@ def sums_of(account: SinkAccount) -> OffsetSums:
         removed=of_class[OffsetClass.REMOVED],
         missing=of_class[OffsetClass.LOST],
         undecided=of_class[OffsetClass.NOT_KNOWN],
-        rows_read=bool(np.isin(read.how, list(by_rows)).any()),
+        rows_read=bool((read.how == KNOWN.index(HowKnown.ROWS)).any()),
     )

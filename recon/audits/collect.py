@@ -46,7 +46,6 @@ from recon.model import (
     LedgerSlice,
     LiveFiles,
     PreviousAudit,
-    ProbeAnswer,
     ProgressWitness,
     QuarantinedRows,
     RowsWitness,
@@ -59,7 +58,7 @@ from recon.model import (
     parse_offsets,
 )
 from recon.model.erasure import Erasure
-from recon.model.evidence import Answers, Questions
+from recon.model.evidence import Answers, Questions, joined
 from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 from recon.model.proof import Proofs, SinkProof
@@ -255,7 +254,7 @@ class Evidence:
     _looked: ObservationResult | Unavailable
     _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
     _commit_rows: dict[str, dict[int, CommitRows | Unavailable]] = field(default_factory=dict)
-    _answers: dict[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
+    _answers: Answers = field(default_factory=dict)
 
     def of_sink(self, sink: str) -> Witnesses:
         """All that this audit has read of one sink, whichever checks asked for it."""
@@ -264,7 +263,7 @@ class Evidence:
             sink=sink,
             rows=self._rows.get(sink, self.witnesses.rows),
             commit_rows=self._commit_rows.get(sink, {}),
-            probes=dict(self._answers),
+            probes=self._answers,
         )
 
     def seen_by(self, bound: Bound) -> Witnesses:
@@ -316,9 +315,7 @@ class Evidence:
             answers = _attempt("kafka", lambda: self._reader.sources.probe(questions))
         except Exception as error:
             return _unforeseen("kafka", error)
-        for where, answer in (known(answers) or {}).items():
-            before = self._answers.get(where)
-            self._answers[where] = answer if before is None else before.joined(answer)
+        self._answers = joined(self._answers, known(answers) or {})
         return answers
 
     def unavailable(self) -> Iterator[Unavailable]:

@@ -526,15 +526,14 @@ class Missed(NamedTuple):
     """Offsets that no micro-batch read, and what the source says of them.
 
     `code` is EXPLAINED where the source has no record there for the stream; `step` says why it is so, or what to do.
-    `topic_id` is that of the topic which has them: a later one of the name has other offsets. `holds` is whether the
-    source is known to hold them still, `said` whether the source could be asked.
+    `topic_id` is that of the topic which has them: a later one of the name has other offsets. `said` is whether the
+    source could be asked.
     """
 
     code: Code
     span: Span
     step: str
     topic_id: str | None = None
-    holds: bool = False
     said: bool = True
 
     def says(self, key: Key, reason: str) -> str:
@@ -574,10 +573,10 @@ def _missed(witnesses: Witnesses, key: Key, topic_id: str | None, unread: Span, 
     if _holds_none(witnesses, key, topic_id, kept):
         yield Missed(Code.EXPLAINED, kept, NO_RECORD)
     elif is_kafka(key.topic):
-        yield Missed(Code.GAP, kept, _still_held(witnesses, key, kept, log_start), holds=True)
+        yield Missed(Code.GAP, kept, _still_held(witnesses, key, kept, log_start))
     else:
         what = "versions" if is_delta(key.topic) else "files"
-        yield Missed(Code.GAP, kept, f"the log still has them: read exactly these {what} once more", holds=True)
+        yield Missed(Code.GAP, kept, f"the log still has them: read exactly these {what} once more")
 
 
 def _still_held(witnesses: Witnesses, key: Key, span: Span, log_start: int) -> str:

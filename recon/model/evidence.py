@@ -722,6 +722,12 @@ Questions = Mapping[tuple[str, int], Spans]
 Answers = Mapping[tuple[str, int], ProbeAnswer]
 
 
+def joined(before: Answers, later: Answers) -> Answers:
+    """Kafka's answers, with those of later questions."""
+    told = {where: before[where].joined(one) if where in before else one for where, one in later.items()}
+    return {**before, **told}
+
+
 class Reader(Protocol):
     """Reads for one check, when it asks, what costs more than the other witnesses.
 
@@ -817,9 +823,7 @@ class Witnesses:
             asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in wanted.items()}
             if isinstance(answers, Unavailable) or not wanted:
                 break
-            before = seen.probes
-            told = {where: before[where].joined(one) if where in before else one for where, one in answers.items()}
-            seen = replace(seen, probes={**before, **told})
+            seen = replace(seen, probes=joined(seen.probes, answers))
         return seen
 
     @property

@@ -50,9 +50,8 @@ def _wrong(world: World, place: Place, line: AccountLine, answer: Answer) -> str
     of_class = line.offset_class
     # Of one that is not complete, a count may be of other offsets, and what a second call of the hook would have taken
     # is filtered by the first.
-    believed = line.how is not HowKnown.COUNTED or answer == "complete"
-    # docs/account.md: where a topic's id was not known, rows of one that was created again may be taken for its rows.
-    if of_class is OffsetClass.IN_A_ROW and not has_row and believed and "topic_ids_are_unknown" not in world.acts:
+    believed = line.how not in (HowKnown.COUNTED, HowKnown.LOG) or answer == "complete"
+    if of_class is OffsetClass.IN_A_ROW and not has_row and believed:
         return "no row has it"
     forgiven = place in world.hidden | world.forgiven.lost | world.wrong or not world.query.makes(place[3])
     # What the second of two calls of the hook will take, the first one filters.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recon.model import CommitRows, ProbeAnswer, RowsWitness, Unavailable, Witnesses
-from recon.model.evidence import Answers, Questions
+from recon.model import CommitRows, RowsWitness, Unavailable, Witnesses
+from recon.model.evidence import Answers, Questions, joined
 from recon.text import plural
 
 _UNREAD = Unavailable("rows", "the rows were not read")
@@ -32,7 +32,7 @@ class Reading:
     _rows: RowsWitness | Unavailable | None = field(default=None, init=False)
     _commits: dict[int, CommitRows | Unavailable] = field(default_factory=dict, init=False)
     _asked: set[tuple[str, int]] = field(default_factory=set, init=False)
-    _answers: dict[tuple[str, int], ProbeAnswer] = field(default_factory=dict, init=False)
+    _answers: Answers = field(default_factory=dict, init=False)
     _refused: Unavailable | None = field(default=None, init=False)
 
     def rows(self) -> RowsWitness | Unavailable:
@@ -54,9 +54,7 @@ class Reading:
         if isinstance(answers, Unavailable):
             self._refused = answers
             return answers
-        for where, one in answers.items():
-            before = self._answers.get(where)
-            self._answers[where] = one if before is None else before.joined(one)
+        self._answers = joined(self._answers, answers)
         return answers
 
     def seen(self, witnesses: Witnesses) -> Witnesses:

@@ -19,13 +19,15 @@ class Told(NamedTuple):
     """A finding about classified offsets: `what` goes behind the range in its message.
 
     `records`: each of the offsets is known to be that of a record. `removed`: the finding names the commits that may
-    have taken the rows away.
+    have taken the rows away. `entry`: the only one that it speaks of; ranges of several entries are one finding
+    otherwise.
     """
 
     code: Code
     what: str
     records: bool = False
     removed: bool = False
+    entry: int | None = None
 
 
 class Classified(NamedTuple):

@@ -15,7 +15,7 @@ from recon.judge.account.doubled import doubled
 from recon.judge.account.missing import without_row
 from recon.judge.account.never_read import never_read
 from recon.judge.account.standing import Standing, standing
-from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation
+from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, is_same_topic
 from recon.judge.findings import Findings
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.kafka.topic_ids import is_of
@@ -69,7 +69,6 @@ def account_of(witnesses: Witnesses) -> SinkAccount | None:
     unread = list(_unread(counts, witnesses, numbers, rows))
     columns = _joined([*found, _columns(unread)])
     twice, unclear = doubled(counts, witnesses, rows)
-    stands = Standing(np.zeros(len(ledger.heads), np.bool_), []) if _are_whole(rows) else standing(counts, witnesses)
     account = SinkAccount(
         ledger.pipeline,
         ledger.sink,
@@ -78,9 +77,10 @@ def account_of(witnesses: Witnesses) -> SinkAccount | None:
         **columns,
         partitions=_partitions(topics, ranges),
         doubled=twice,
-        doubts=[*stands.doubts, *unclear],
+        doubts=unclear,
     )
-    return _accepted(_doubted(account, stands), witnesses)
+    account = _accepted(_doubted(account, standing(counts, witnesses)), witnesses)
+    return _unnamed(_by_the_log(account, counts), counts, witnesses)
 
 
 def _are_whole(rows: SinkRows | None) -> bool:
@@ -369,14 +369,35 @@ def _joined(several: Sequence[_Columns]) -> dict[str, Any]:
 
 def _doubted(account: SinkAccount, stands: Standing) -> SinkAccount:
     """The account without what was counted and may have been changed since: that is not known any more."""
-    if not stands.unknown.any():
-        return account
     counted = (account.offset_class == _IN_A_ROW) & np.isin(account.how, (_COUNTED, _SPARK)) & (account.entry >= 0)
     counted &= stands.unknown[account.entry]
+    if not counted.any():
+        return account
     offset_class, how = account.offset_class.copy(), account.how.copy()
     offset_class[counted] = CLASSES.index(OffsetClass.NOT_KNOWN)
     how[counted] = KNOWN.index(HowKnown.NOTHING)
-    return account.replace(offset_class=offset_class, how=how)
+    return account.replace(offset_class=offset_class, how=how, doubts=[*stands.doubts, *account.doubts])
+
+
+def _by_the_log(account: SinkAccount, counts: Counts) -> SinkAccount:
+    """The account, where the sink's own log or record has the only count of a write: nothing was counted during it."""
+    uncounted = np.array([head.is_uncounted for head in counts.covered.slice.heads], np.bool_)
+    of_log = (account.how == _COUNTED) & (account.entry >= 0) & uncounted[account.entry]
+    return account.replace(how=np.where(of_log, KNOWN.index(HowKnown.LOG), account.how).astype(np.int8))
+
+
+def _unnamed(account: SinkAccount, counts: Counts, witnesses: Witnesses) -> SinkAccount:
+    """The account without the id of a topic that was read while nobody knew it, and may be another topic's since."""
+    covered, numbers, topic = counts.covered, {of: at for at, of in enumerate(account.topics)}, account.topic
+    for key, incarnations in covered.incarnations.items():
+        for one in incarnations:
+            named = numbers.get((key.source, key.topic, one.topic_id))
+            if named is None or not one.unnamed_since or is_same_topic(key, one, witnesses):
+                continue
+            entries = np.concatenate([covered.entries[slice(*stretch.rows)] for stretch in one.unnamed_since])
+            mine = (account.topic == named) & (account.partition == key.partition) & np.isin(account.entry, entries)
+            topic = np.where(mine, numbers.setdefault((key.source, key.topic, None), len(numbers)), topic)
+    return account.replace(topic=topic, topics=list(numbers))
 
 
 def _accepted(account: SinkAccount, witnesses: Witnesses) -> SinkAccount:

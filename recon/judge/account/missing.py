@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from recon.judge.account.fold import Classified, Told, folded
-from recon.judge.account.recorded import RECORDED, looked_for, recorded
+from recon.judge.account.recorded import LEFT_OUT, looked_for, recorded
 from recon.judge.account.records import RECORDS
 from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
@@ -20,8 +20,7 @@ from recon.model.offsets import Spans
 from recon.model.once import once
 from recon.text import plural
 
-_WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)
-PROVIDERS = (*RECORDED, *_WITH_ANSWERS)  # in the order of precedence
+_WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
 
 # What explains that an offset has no row, by the word for it in findings.
 _REASONS = {
@@ -68,8 +67,8 @@ def judge_missing(sink: SinkRows) -> Counter[str]:
         else:
             sink.report(what.code, pieces, what.what, records=what.records)
     _judge_lost(sink)
-    removed = any(one.offset_class is OffsetClass.REMOVED for one in found)
-    _report_other_pipelines(sink, removed=removed)
+    had_a_row = any(one.offset_class is OffsetClass.REMOVED or one.told == LEFT_OUT for one in found)
+    _report_other_pipelines(sink, removed=had_a_row)
     return tell_explained(explained, "row", sink.findings)
 
 

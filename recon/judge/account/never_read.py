@@ -68,7 +68,7 @@ def _class_of(one: Missed, *, unseen: bool) -> tuple[OffsetClass, HowKnown]:
         return OffsetClass.NOT_KNOWN, HowKnown.NOTHING
     if one.code is Code.LOSS_RETENTION:
         return OffsetClass.DELETED, HowKnown.KAFKA
-    return (OffsetClass.LOST, HowKnown.KAFKA) if one.holds else (OffsetClass.NOT_KNOWN, HowKnown.NOTHING)
+    return OffsetClass.LOST, HowKnown.KAFKA
 
 
 def _without_a_record(key: Key, one: Missed, witnesses: Witnesses) -> list[tuple[Span, OffsetClass]]:

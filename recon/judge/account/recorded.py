@@ -115,7 +115,7 @@ class HadARow:
         for entry in had:
             twice = sink.doubles(entry)
             for piece in left.by_entry[entry]:
-                known, told = (OffsetClass.LOST, _LEFT_OUT) if twice else (OffsetClass.REMOVED, removed)
+                known, told = (OffsetClass.LOST, LEFT_OUT) if twice else (OffsetClass.REMOVED, removed)
                 yield Classified(piece, known, HowKnown.ROWS, told)
 
     def _had(self, sink: SinkRows, entry: int) -> bool:
@@ -127,7 +127,7 @@ class HadARow:
 
 _REMOVED = "had a row each when they were written, and no row carries them now: they were removed from the sink"
 _OR_QUARANTINE = " or from its quarantine"
-_LEFT_OUT = Told(
+LEFT_OUT = Told(
     Code.GAP,
     "have no row, while rows of the same micro-batch are doubled: the numbers of rows agree, so the sink left these "
     "out, or they were removed since",

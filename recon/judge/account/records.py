@@ -107,9 +107,10 @@ class FilteredAndLost:
         said += missing if size > dropped else ", and others than were read"
         if not lost:
             which = "which of them, neither counts nor fingerprints tell"
-            yield from one.not_known(Told(Code.GAP, f"{_NO_ROW} ({said}: {which}); {_READ_AGAIN}"))
+            told = Told(Code.GAP, f"{_NO_ROW} ({said}: {which}); {_READ_AGAIN}", entry=one.entry)
+            yield from one.not_known(told)
             return
-        told = Told(Code.GAP, f"{_NO_ROW} ({said}); {_READ_AGAIN}", records=True)
+        told = Told(Code.GAP, f"{_NO_ROW} ({said}); {_READ_AGAIN}", records=True, entry=one.entry)
         of_lost = [Classified(piece, OffsetClass.LOST, HowKnown.KAFKA, told) for piece in lost]
         yield from of_lost
         for piece in OpenOffsets(one.pieces).without(of_lost).pieces:

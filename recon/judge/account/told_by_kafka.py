@@ -166,6 +166,7 @@ class HadARecord:
                 Code.INCONCLUSIVE,
                 f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of "
                 "its offsets had one: as many were lost, and Kafka no longer shows which",
+                entry=entry,
             )
             for piece in without if more > 0 else ():
                 yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from recon.checks.evidence.source_rows import SourceRows
 from recon.judge.account.lines import account_of
 from recon.model import REPAIRS, Code, DeclaredRows, DeltaWitness, Finding, LedgerSlice, ReconStamp
 from recon.model.account import AccountLine, SinkAccount
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.model.proof import Acceptance, HeadConflict, OpenFinding, Proofs
-from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, gone, kafka, ledger, span
+from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, gone, kafka, ledger, span
 from tests.support.ledgers import ledgers
 from tests.support.witnesses import commit, delta, group, probe, regular_ledger, rows, sink_proof, witnesses
 
@@ -285,3 +286,52 @@ def test_what_was_read_as_records_is_lost_though_kafka_no_longer_has_it(gone: st
     asked = probe([(0, 10)], [(0, 10)] if other else (), [(0, 10)] if other else (), log_start=0 if other else 10)
     found = account(short, rows=rows(group(0, (0, 7), (8, 10))), probes=asked, kafka=broker)
     assert [line for line in lines(found) if line[3] != "in a row"] == [(7, 8, 1, "lost", "counted during the write")]
+
+
+def test_rows_do_not_vouch_for_a_topic_that_two_sources_read() -> None:
+    """All rows were read, and do not tell whose they are; the counts stand no longer, since rows were deleted."""
+    twice = ledger(Entry(0, span(0, 5), span(0, 5, source=1)))
+    taken = commit(1, operation="DELETE", files_removed=1, rows_added=2, rows_removed=10)
+    log = delta(*log_of(twice).commits.values(), taken)
+    found = account(twice, delta=log, rows=rows(group(0, (0, 2))))
+    assert told(found) == {"not known": 10} and found.doubts
+
+
+def test_a_count_that_the_log_alone_has_says_so() -> None:
+    restored = ledger(FULL[0], Entry(1, (10, 20), status="rebuilt", rows_read=None, rows_filtered=None))
+    assert [line[4] for line in lines(account(restored))] == ["counted during the write", "said by the log"]
+
+
+def test_a_topic_whose_id_was_not_known_when_it_was_read() -> None:
+    """It may have been created again since; where Kafka has the same id now, it was not."""
+    read = ledger(Entry(0, span(0, 5)), Entry(1, span(5, 9, topic_id=None)))
+    unknown, same = account(read, kafka=kafka(0, 30, topic_id="id-new")), account(read, kafka=kafka(0, 30))
+    ids = [[found.topics[line.topic][2] for line in found.lines()] for found in (unknown, same)]
+    assert ids == [[TOPIC_ID, None], [TOPIC_ID, TOPIC_ID]]
+    assert unknown.read == same.read == 9
+
+
+def test_another_pipeline_is_named_where_it_may_have_taken_a_row_while_others_are_doubled() -> None:
+    """As many rows as offsets, one of them twice: the sink left one out, or the other pipeline's MERGE took it."""
+    read = ledger(FULL[0], Entry(1, (10, 20)))
+    ours = log_of(read).commits[1].stamp
+    assert ours is not None
+    stamp = replace(ours, pipeline="other")
+    merge = commit(2, operation="MERGE", stamp=stamp, files_removed=1, rows_added=9, rows_removed=10)
+    seen = witnesses(
+        read,
+        delta=delta(*log_of(read).commits.values(), merge),
+        rows=rows(group(0, (0, 10)), group(1, (10, 14), (15, 20), rows=10)),
+    )
+    codes = {str(finding.code) for finding in SourceRows().judge(seen).findings}
+    assert {"MUTATED", "GAP"} <= codes
+
+
+def test_a_sentence_about_one_micro_batch_is_not_said_of_two() -> None:
+    """Two micro-batches that touch lost and filtered as many; each has a finding of its own."""
+    counts = {"rows_read": 10, "rows_written": 5, "rows_filtered": 2}
+    read = ledger(Entry(0, (0, 10), **counts), Entry(1, (10, 20), **counts))
+    asked = probe([(0, 20)], [(0, 20)], [(0, 20)])
+    seen = witnesses(read, delta=log_of(read), rows=rows(group(0, (0, 5)), group(1, (15, 20))), probes=asked)
+    found = [one for one in SourceRows().judge(seen).findings if one.code is Code.GAP]
+    assert [(one.span, one.batch_id) for one in found] == [((5, 10), 0), ((10, 15), 1)]
