@@ -8,7 +8,8 @@ from recon.model.account import KNOWN, HowKnown, OffsetClass, SinkAccount
 
 def sums_of(account: SinkAccount) -> OffsetSums:
     """What became of the offsets that micro-batches and repairs read; what nobody read is no part of it."""
-    read = account.take(account.entry >= 0)
+    was_read = account.entry >= 0
+    read = account if was_read.all() else account.take(was_read)
     of_class = read.sums
     return OffsetSums(
         offsets=read.read,

@@ -75,7 +75,7 @@ def account_of(witnesses: Witnesses) -> SinkAccount | None:
         list(numbers),
         [Write(head.epoch, head.batch_id, head.sink_version) for head in ledger.heads],
         **columns,
-        partitions=_partitions(topics, ranges),
+        partitions=_partitions(counts),
         doubled=twice,
         doubts=unclear,
     )
@@ -88,9 +88,8 @@ def _are_whole(rows: SinkRows | None) -> bool:
     return rows is not None and rows.rows.of is None
 
 
-def _partitions(topics: Sequence[Topic], ranges: _Ranges) -> list[tuple[str, int]]:
-    pairs = np.unique(np.stack((ranges.topic, ranges.partition)), axis=1).T.tolist()
-    return sorted({(topics[topic][1], partition) for topic, partition in pairs})
+def _partitions(counts: Counts) -> list[tuple[str, int]]:
+    return sorted(where for where in counts.judged if is_kafka(where[0]))
 
 
 def _unread(
@@ -128,6 +127,8 @@ class _Ranges(NamedTuple):
     entry: Ints
 
     def take(self, which: Bools | Ints) -> _Ranges:
+        if which.dtype == np.bool_ and which.all():
+            return self  # most days all of them are wanted, and there are millions
         return _Ranges(*(column[which] for column in self))
 
 
