@@ -467,14 +467,17 @@ def _steps(items: Sequence[Item], pipeline: str, sink: str | None, kept: Sequenc
             purpose="this audit stores no findings: audit so that it can be repaired or accepted", command="recon audit"
         )
         return
-    if any(item.harm == "undecided" for item in items):
+    undecided = [item.finding for item in items if item.harm == "undecided"]
+    if not all(finding.undecidable for finding in undecided):
         yield NextStep(purpose="when the witness can be read, audit again", command="recon audit --full")
     if any(item.id and item.harm in ("missing", "removed", "twice") for item in items):
         finding = f" --finding {ids[0]}" if len(ids) == 1 else ""
         yield NextStep(purpose="see what can be repaired", command=f"recon repair plan {of_sink}{finding}")
+    purpose = "what may stay as it is, or cannot be repaired"
+    if all(item.finding.undecidable for item in items):
+        purpose = "no witness is left: look the records up where they came from, and say what you found"
     for id_ in ids[:_IDS]:
-        command = f'recon accept {id_} --reason "…" --by "…"'
-        yield NextStep(purpose="what may stay as it is, or cannot be repaired", command=command)
+        yield NextStep(purpose=purpose, command=f'recon accept {id_} --reason "…" --by "…"')
     if len(ids) > _IDS:
         yield NextStep(purpose=f"the ids of the other {len(ids) - _IDS}", command=f"recon findings {of_sink}")
 

@@ -120,6 +120,8 @@ class Finding:
     `about` tells it from others where its code, offsets and micro-batch do not: a commit's version, a digest of exactly
     which rows. It is compared, and the message is not, which is for people: see `subject`. None in results that an
     older version stored; of these the message is compared.
+
+    `undecidable` says of one that no witness decided that none is left: later audits say the same.
     """
 
     code: Code
@@ -136,6 +138,7 @@ class Finding:
     rows: int | None = None
     changed_by: tuple[int, ...] | None = None
     about: str | None = None
+    undecidable: bool = False
 
     @property
     def level(self) -> Level:

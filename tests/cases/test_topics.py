@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from recon.recovery.explain import explain
 from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import Keeps, Lake, complete, failing, findings, ranges, refuted, told
+from tests.cases.test_table_files import accepted
 
 MakeLake = Callable[..., Lake]
 COMPACT = {"cleanup.policy": "compact"}
@@ -159,3 +160,25 @@ def test_what_recon_offsets_and_explain_say_of_a_topic_made_anew(make_lake: Make
     assert [one.held for one in explain(lake.project, "p", 0).ranges] == ["re-created"]
     run = lake.audit()
     assert "RECREATED" in failing(run) and run.pipelines[0].answer == "not complete", told(run)
+
+
+def test_an_offset_without_a_row_whose_topic_was_made_anew_since(make_lake: MakeLake) -> None:
+    """The topic of now has another record there, which explains nothing; the printed steps lead to "complete"."""
+    lake = make_lake()
+    lake.produce(10)
+    lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 3)
+    lake.run()
+    lake.kafka.delete_topic(lake.topic)
+    lake.kafka.create_topic(lake.topic)
+    lake.produce(40)
+    run = lake.audit()
+    assert ranges(findings(run, "INCONCLUSIVE")) == {(0, 13, 14)}, told(run)
+    (undecided,) = [i for i in run.pipelines[0].incidents if i.codes == ("INCONCLUSIVE",)]
+    assert [step.command.split()[1] for step in undecided.steps] == ["accept"], "another audit says the same"
+    # What `recon offsets` and the finding RECREATED say: a fresh checkpoint, from its first offset on.
+    starting = starting_offsets(lake.project, "p")
+    lake.forget_checkpoint()
+    lake.run(lake.hook(), starting=starting)
+    again = lake.audit(full=True)
+    assert failing(again) == set() and again.pipelines[0].answer == "could not be proved", told(again)
+    assert accepted(lake) == "complete", told(lake.audit())

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
@@ -20,7 +20,7 @@ class Told(NamedTuple):
 
     `records`: each of the offsets is known to be that of a record. `removed`: the finding names the commits that may
     have taken the rows away. `entry`: the only one that it speaks of; ranges of several entries are one finding
-    otherwise.
+    otherwise. `undecidable` is as in `Finding`.
     """
 
     code: Code
@@ -28,6 +28,7 @@ class Told(NamedTuple):
     records: bool = False
     removed: bool = False
     entry: int | None = None
+    undecidable: bool = False
 
 
 class Classified(NamedTuple):
@@ -37,6 +38,12 @@ class Classified(NamedTuple):
     offset_class: OffsetClass
     how: HowKnown
     told: Told | None = None
+
+    @classmethod
+    def for_good_unknown(cls, piece: Piece, what: str, *, entry: int | None = None) -> Self:
+        """Offsets of which no witness is left, so that later audits say the same."""
+        told = Told(Code.INCONCLUSIVE, what, entry=entry, undecidable=True)
+        return cls(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def judge_missing(sink: SinkRows) -> Counter[str]:
         if what.removed:
             sink.report_removed(pieces, what.what)
         else:
-            sink.report(what.code, pieces, what.what, records=what.records)
+            sink.report(what.code, pieces, what.what, records=what.records, undecidable=what.undecidable)
     _judge_lost(sink)
     had_a_row = any(one.offset_class is OffsetClass.REMOVED or one.told == LEFT_OUT for one in found)
     _report_other_pipelines(sink, removed=had_a_row)

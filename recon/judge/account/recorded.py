@@ -41,7 +41,8 @@ class TakenByRelease:
                 what = f"were claimed by {by}, of which the period has no ledger entry"
                 told = Told(Code.INCONCLUSIVE, what)
             elif head.rows_filtered is None:
-                told = Told(Code.INCONCLUSIVE, f"were released by {by}, which does not say what it dropped")
+                what = f"were released by {by}, which does not say what it dropped"
+                told = Told(Code.INCONCLUSIVE, what, undecidable=True)
             elif count <= head.rows_filtered:
                 known, how = OffsetClass.RELEASED, HowKnown.COUNTED
             else:

@@ -135,6 +135,7 @@ _IN_STATE = Told(
     Code.INCONCLUSIVE,
     "are in no row and in Kafka: the query keeps state, and nothing recorded how many rows its stateful operators "
     "dropped; add recon.ProgressListener to the session",
+    undecidable=True,
 )
 
 

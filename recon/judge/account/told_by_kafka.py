@@ -111,7 +111,7 @@ class OfAnotherTopic:
         for piece in left.pieces:
             if _is_of_another_topic(sink, piece):
                 what = f"are in no row, and topic {piece.key.topic} was created again since: its records are others now"
-                yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+                yield Classified.for_good_unknown(piece, what)
 
 
 class Deleted:
@@ -136,7 +136,7 @@ class Deleted:
                 f"{starts}: whether they had expired when they were read, or were records of aborted transactions, is "
                 "not known any more"
             )
-        return Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+        return Classified.for_good_unknown(piece, what)
 
 
 def _expired_unread(sink: SinkRows, piece: Piece, log_start: int) -> bool | None:
@@ -162,14 +162,12 @@ class HadARecord:
         for entry, pieces in left.by_entry.items():
             without = [part for p in pieces for part in inside((p,), _unread_now(sink, p.where))]
             more = self._more(sink, entry, pieces, sum(piece.size for piece in without))
-            told = Told(
-                Code.INCONCLUSIVE,
+            what = (
                 f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of "
-                "its offsets had one: as many were lost, and Kafka no longer shows which",
-                entry=entry,
+                "its offsets had one: as many were lost, and Kafka no longer shows which"
             )
             for piece in without if more > 0 else ():
-                yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
+                yield Classified.for_good_unknown(piece, what, entry=entry)
 
     def _more(self, sink: SinkRows, entry: int, pieces: Sequence[Piece], without: int) -> int:
         """How many of the offsets without a record had one; 0 where counts do not tell."""
@@ -203,7 +201,7 @@ class WithoutARecord:
             "are in no row, and Kafka has no record there now: compaction may have removed one that was lost since it "
             "was written, and no count says how many records were read"
         )
-        return Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+        return Classified.for_good_unknown(piece, what)
 
 
 def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:

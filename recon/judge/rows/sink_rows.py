@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from recon.judge.findings import Findings, named, offsets
 from recon.judge.history.recon_commits import own_commits
@@ -99,14 +100,12 @@ class SinkRows:
             held[group.batch_id] = CountedRows(rows.rows + group.rows, both)
         return held
 
-    def report(
-        self, code: Code, pieces: Iterable[Piece], what: str, *, records: bool = False, about: str | None = None
-    ) -> None:
+    def report(self, code: Code, pieces: Iterable[Piece], what: str, *, records: bool = False, **where: Any) -> None:
         """Adds one finding per unbroken range; it names the micro-batches that read the range.
 
-        `records`: each of the offsets is known to be that of a record. `about` is as in `Finding`.
+        `records`: each of the offsets is known to be that of a record. `where` are further fields of `Finding`.
         """
-        report(self.ledger, self.findings, code, pieces, what, records=records, about=about)
+        report(self.ledger, self.findings, code, pieces, what, records=records, **where)
 
     def report_removed(self, pieces: Iterable[Piece], what: str) -> None:
         """Adds a GAP per unbroken range of offsets that had a row; it names the commits that may have removed them."""
@@ -138,12 +137,11 @@ def report(
     what: str,
     *,
     records: bool = False,
-    changed_by: tuple[int, ...] | None = None,
-    about: str | None = None,
+    **where: Any,
 ) -> None:
     """Adds one finding per unbroken range; it names the micro-batches that read the range.
 
-    `records` and `changed_by` are as in `SinkRows`, `about` as in `Finding`.
+    `records` and `where` are as in `SinkRows.report`.
     """
     for joined in _joined(pieces):
         first, last = (ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
@@ -156,8 +154,7 @@ def report(
             key=key,
             span=(start, end),
             rows=end - start if records else None,
-            changed_by=changed_by,
-            about=about,
+            **where,
         )
 
 

@@ -238,6 +238,7 @@ def test_offsets_that_two_checks_report_are_counted_once() -> None:
         ([finding(Code.GAP, 1, 2, batch_id=0, epoch=0)], ["recon repair plan", "recon accept"]),
         ([finding(Code.LOSS_RETENTION, 1, 2, batch_id=0, epoch=0)], ["recon accept"]),
         ([finding(Code.INCONCLUSIVE, 1, 2)], ["recon audit --full", "recon accept"]),
+        ([finding(Code.INCONCLUSIVE, 1, 2, undecidable=True)], ["recon accept"]),
         ([finding(Code.TAMPERED)], ["recon ledger verify", "recon accept"]),
         ([finding(Code.STALLED)], ["recon explain"]),
         ([finding(Code.LOSS_AHEAD)], ["recon advise"]),
