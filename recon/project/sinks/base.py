@@ -18,6 +18,7 @@ from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
 from recon.project.fields import Name, Share, Strict, require_unique
 from recon.project.messages import BadValue
 from recon.project.sinks import kinds
+from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility, of_replaced_rows
 from recon.text import did_you_mean
 
 Label = Literal[
@@ -65,6 +66,8 @@ class Sink(WithTests):
 
     # The class that writes the sink, as `module:Class`: a BatchSink with a class method `of(project, pipeline, sink)`.
     writer: ClassVar[str]
+    # What `recon repair` writes the sink through, as `module:Class`: a RepairStore; "" where it writes no such sink.
+    repairs: ClassVar[str] = ""
     # Keys that change the promise, one mapping for each line of `recon sinks --kinds`.
     variants: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
     # Whether later micro-batches may replace the rows of earlier ones.
@@ -122,6 +125,18 @@ class Sink(WithTests):
     @abstractmethod
     def promise(self) -> Guarantee:
         """What a retried micro-batch does in this sink."""
+
+    @property
+    def repair_ability(self) -> RepairAbility:
+        """What a repair can do for this sink."""
+        if not self.repairs:
+            return RepairAbility(refused=f"a repair writes no sinks of kind {self.kind}: {READ_ONCE_MORE}")
+        if self.rewrites:
+            return of_replaced_rows(None)
+        return RepairAbility(
+            no_removal=f"a repair removes no rows of a sink of kind {self.kind}: remove all but one row of each offset "
+            "by hand, then accept the finding"
+        )
 
     @property
     def observed(self) -> bool:

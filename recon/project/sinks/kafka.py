@@ -10,6 +10,7 @@ from typing_extensions import override
 from recon.project.fields import Texts
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
+from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility, without_record
 
 
 class KafkaSink(Sink):
@@ -28,6 +29,7 @@ class KafkaSink(Sink):
     """
 
     writer = "recon.sinks.kafka.writer:KafkaWriter"
+    repairs = "recon.sinks.kafka.repair:KafkaStore"
     variants = ({}, {"mode": "at_least_once"})
     in_files = False
 
@@ -80,4 +82,18 @@ class KafkaSink(Sink):
             how="a task's records and its marker are one transaction; a retry skips tasks whose marker is there",
             needs="a compacted marker topic, consumers that read committed records only, a transform that keeps the "
             "same rows when it runs again, and recon and confluent-kafka on the executors",
+        )
+
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        if not self.transactional:
+            plain = self.mode == "at_least_once"
+            return without_record("mode: at_least_once" if plain else "stamp_source_offsets: false")
+        return RepairAbility(
+            only_unread="retention takes records out of a topic, so which of these offsets was lost is not known: "
+            f"{READ_ONCE_MORE}; consumers then see those that are there a second time",
+            no_removal="a record of a topic cannot be taken back, so a repair removes none: let consumers keep one of "
+            "each source offset, which is in its headers, then accept the finding",
+            reads="; consumers get them behind records of later offsets",
         )
