@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
+from recon.model.wire.columns import SourceNames
 from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
 from recon.project.fields import Name, Share, Strict, require_unique
 from recon.project.messages import BadValue
@@ -78,6 +79,16 @@ class Sink(WithTests):
     is_delta: ClassVar[bool] = False
     # Whether the table records every commit, others' too, so that its history is a witness; its writer reads it.
     has_history: ClassVar[bool] = False
+    # Whether recon can observe what a stream writes there without it.
+    observable: ClassVar[bool] = False
+    # Whether rows are released into it from quarantine.
+    takes_released: ClassVar[bool] = False
+    # Whether a session needs Iceberg's jars for it.
+    in_iceberg: ClassVar[bool] = False
+    # Whether the user's own functions write it.
+    takes_functions: ClassVar[bool] = False
+    # Whether Spark Connect refuses its writes in a session that runs another query.
+    needs_own_session: ClassVar[bool] = False
     # Whether the passwords in `settings` must come from environment variables.
     secrets_from_environment: ClassVar[bool] = False
 
@@ -152,6 +163,30 @@ class Sink(WithTests):
     @property
     def observed_app_id(self) -> str | None:
         """Delta's application id by which commits of a sink that recon observes name their micro-batches, if any."""
+        return self.fixed_app_id if self._observed else None
+
+    @property
+    def fixed_app_id(self) -> str | None:
+        """The application id of Delta that recon.yml says commits carry; None where recon's own is used."""
+        return None
+
+    @property
+    def named_source(self) -> SourceNames | None:
+        """The columns of its table that recon.yml says have Kafka's coordinates; None where it names none."""
+        return None
+
+    @property
+    def ordered_by_offsets(self) -> bool:
+        """Whether nothing but source offsets says which of two rows of a key is the latest."""
+        return False
+
+    @property
+    def jdbc_url(self) -> str | None:
+        """The JDBC URL of its database; None where it is in none."""
+        return None
+
+    def client_settings(self, kafka: Mapping[str, str]) -> dict[str, str] | None:
+        """The settings of its Kafka client, those of the project being `kafka`; None where it is no topic."""
         return None
 
     @property

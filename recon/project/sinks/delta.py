@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
+from recon.model.wire.columns import SourceNames
 from recon.project.fields import Strict, Texts, one_tag
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
@@ -52,6 +53,8 @@ class DeltaSink(Sink):
     variants = ({}, {"txn_app_id": "own"})
     is_delta = True
     has_history = True
+    observable = True
+    takes_released = True
 
     kind: Literal["delta"] = "delta"
     txn_app_id: str | None = None
@@ -61,8 +64,14 @@ class DeltaSink(Sink):
 
     @property
     @override
-    def observed_app_id(self) -> str | None:
-        return self.txn_app_id if self.observed else None
+    def fixed_app_id(self) -> str | None:
+        return self.txn_app_id
+
+    @property
+    @override
+    def named_source(self) -> SourceNames | None:
+        columns = self.source_columns
+        return None if columns is None else SourceNames(columns.topic, columns.partition, columns.offset)
 
     @property
     @override
@@ -120,6 +129,7 @@ class DeltaMergeSink(MergeSink):
 
     writer = "recon.sinks.delta.merge:DeltaMerge"
     repairs = "recon.sinks.delta.repair:MergeStore"
+    needs_own_session = True
     is_delta = True
     has_history = True
 

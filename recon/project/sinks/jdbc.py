@@ -47,6 +47,11 @@ class JdbcSink(Sink):
     stage_with: Literal["jdbc", "copy"] = "jdbc"
     retry: Retry = Retry()
 
+    @property
+    @override
+    def jdbc_url(self) -> str:
+        return self.connection["url"]
+
     @model_validator(mode="after")
     def _reachable(self) -> JdbcSink:
         known = ("url", "user", "password", "driver")

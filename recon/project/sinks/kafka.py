@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -62,6 +63,10 @@ class KafkaSink(Sink):
             if name in self.kafka:
                 raise BadValue("is set by recon; leave it out", "kafka", name)
         return self
+
+    @override
+    def client_settings(self, kafka: Mapping[str, str]) -> dict[str, str]:
+        return {**kafka, **self.kafka}
 
     @property
     def transactional(self) -> bool:
