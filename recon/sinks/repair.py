@@ -129,7 +129,7 @@ class RepairStore:
 
     def table(self, spark: SparkSession) -> DataFrame | None:
         """Its rows, or None where there is no table yet."""
-        return self.reader.table(spark)
+        return self.reader.table(spark) if self.commits() else None
 
     def writer(self, ranges: Sequence[RangeToRepair], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         """Writes the repair of these ranges, once; the `_batch_id` of a row is that of its range."""

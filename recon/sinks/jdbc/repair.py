@@ -41,7 +41,7 @@ class DatabaseStore(RepairStore):
         target = self.reader.target
         if not sqlalchemy.inspect(self.reader.engine).has_table(target.name, schema=target.schema):
             return None
-        return super().table(spark)
+        return self.reader.table(spark)
 
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
