@@ -163,7 +163,7 @@ def _look_at_connect(pipeline: Pipeline, sinks: Sequence[Sink]) -> None:
             pipeline.source.isolation_level,
         )
     for sink in sinks:
-        if sink.needs_own_session:
+        if sink.is_delta and sink.rewrites:
             log.warning(
                 "pipeline %s, sink %s: over Spark Connect a MERGE is refused in a session that runs another query; "
                 "open the stream in a session of its own, SparkSession.builder.remote(…).create()",

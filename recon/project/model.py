@@ -216,7 +216,7 @@ class Pipeline(WithTests):
                 "write",
             )
         (sink,) = self.sinks
-        if not sink.observable:
+        if not sink.appends_to_delta:
             raise BadValue(
                 f"is {self.write}, and sink '{sink.name}' is of kind {sink.kind}: recon observes tables that are "
                 "appended to (kind: delta) alone; other sinks need the hook, recon.foreach_batch",
@@ -553,7 +553,7 @@ class Project(Strict):
             ConfigError: there is no such pipeline or sink, or the pipeline has several sinks and none was named.
         """
         owner = self.find_pipeline(pipeline)
-        sinks = {one.name: one for one in owner.sinks}
+        sinks = {known.name: known for known in owner.sinks}
         if sink is None:
             if len(sinks) > 1:
                 raise ConfigError(

@@ -118,7 +118,7 @@ def release(
             f"pipeline {pipeline} has `write: {pipe.write}`: recon does not write sink {out.name}, and nothing of it "
             "is in quarantine"
         )
-    if not out.takes_released:
+    if not out.appends_to_delta:
         raise ConfigError(
             f"pipeline {pipeline}, sink {out.name}: rows can be released into sinks of kind delta, and this one is "
             f"{out.kind}; repair the rows in {quarantined.location(project, pipeline, out)} and write them through the "

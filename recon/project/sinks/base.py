@@ -79,16 +79,10 @@ class Sink(WithTests):
     is_delta: ClassVar[bool] = False
     # Whether the table records every commit, others' too, so that its history is a witness; its writer reads it.
     has_history: ClassVar[bool] = False
-    # Whether recon can observe what a stream writes there without it.
-    observable: ClassVar[bool] = False
-    # Whether rows are released into it from quarantine.
-    takes_released: ClassVar[bool] = False
     # Whether a session needs Iceberg's jars for it.
     in_iceberg: ClassVar[bool] = False
     # Whether the user's own functions write it.
     takes_functions: ClassVar[bool] = False
-    # Whether Spark Connect refuses its writes in a session that runs another query.
-    needs_own_session: ClassVar[bool] = False
     # Whether the passwords in `settings` must come from environment variables.
     secrets_from_environment: ClassVar[bool] = False
 
@@ -164,6 +158,11 @@ class Sink(WithTests):
     def observed_app_id(self) -> str | None:
         """Delta's application id by which commits of a sink that recon observes name their micro-batches, if any."""
         return self.fixed_app_id if self._observed else None
+
+    @property
+    def appends_to_delta(self) -> bool:
+        """Whether it is a Delta table that is appended to: such alone are observed, and get rows from quarantine."""
+        return self.is_delta and not self.rewrites
 
     @property
     def fixed_app_id(self) -> str | None:

@@ -53,8 +53,6 @@ class DeltaSink(Sink):
     variants = ({}, {"txn_app_id": "own"})
     is_delta = True
     has_history = True
-    observable = True
-    takes_released = True
 
     kind: Literal["delta"] = "delta"
     txn_app_id: str | None = None
@@ -129,7 +127,6 @@ class DeltaMergeSink(MergeSink):
 
     writer = "recon.sinks.delta.merge:DeltaMerge"
     repairs = "recon.sinks.delta.repair:MergeStore"
-    needs_own_session = True
     is_delta = True
     has_history = True
 
