@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from recon.project import Guarantee, Project, Sink
     from recon.project import load as load_project
+    from recon.project.sinks.repairs import RepairAbility
     from recon.quarantine.release import Released, release
     from recon.recovery.explain import Explanation, already_processed, explain
     from recon.recovery.repair.plan import LeftOpen, PlannedRange, RepairPlan
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from recon.sinks import BatchSink, ConfirmedWrite
     from recon.sinks.custom import Batch
     from recon.sinks.files.reading import batch_files, read_batches
+    from recon.sinks.repair import RepairStore
     from recon.streams.listener import ProgressListener
 
 __all__ = [
@@ -90,7 +92,9 @@ __all__ = [
     "ReconError",
     "ReconStamp",
     "Released",
+    "RepairAbility",
     "RepairPlan",
+    "RepairStore",
     "Repaired",
     "RoutedForeachBatch",
     "RowDifference",
@@ -147,6 +151,7 @@ _MODULES = {
         "SinkLog",
     ),
     "recon.project": ("Guarantee", "Project", "Sink"),
+    "recon.project.sinks.repairs": ("RepairAbility",),
     "recon.quarantine.release": ("Released", "release"),
     "recon.recovery.explain": ("Explanation", "already_processed", "explain"),
     "recon.recovery.repair.plan": ("LeftOpen", "PlannedRange", "RepairPlan"),
@@ -159,6 +164,7 @@ _MODULES = {
     "recon.sinks": ("BatchSink", "ConfirmedWrite"),
     "recon.sinks.custom": ("Batch",),
     "recon.sinks.files.reading": ("batch_files", "read_batches"),
+    "recon.sinks.repair": ("RepairStore",),
     "recon.streams.listener": ("ProgressListener",),
 }
 _RENAMED = {

@@ -37,7 +37,7 @@ from recon.model.offsets import OffsetSpan, Span
 from recon.model.proof import TableJudged
 from recon.model.wire.columns import OWN_NAMES
 from recon.observer import ObservationResult, look
-from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
+from recon.project import Pipeline, Project, Sink
 from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
 
@@ -145,9 +145,10 @@ class Sources:
         )
 
     def _record(self, sink: Sink, writer: BatchSink, since: datetime | None) -> SinkLog:
-        if isinstance(sink, KafkaSink):
-            return self._of_broker(sink, lambda: writer.log(since=since))
-        if isinstance(sink, (JdbcUpsertSink, JdbcAppendSink)):
+        client = sink.client_settings(self.project.kafka)
+        if client is not None:
+            return self.brokers.ask(client, lambda: writer.log(since=since))
+        if sink.jdbc_url is not None:
             slow = f"the database's record of sink {sink.name} cannot be read: the database did not answer"
             return within(STATEMENT_S, lambda: writer.log(since=since), slow)
         return writer.log(since=since)
@@ -155,14 +156,10 @@ class Sources:
     def _looked_at(self, sink: Sink, look: Callable[[], T], what: str) -> T | Unavailable:
         slow = f"the {what} of sink {sink.name} were not looked at: it did not answer"
         try:
-            if isinstance(sink, KafkaSink):
-                return self._of_broker(sink, look)
-            return within(STATEMENT_S, look, slow)
+            client = sink.client_settings(self.project.kafka)
+            return within(STATEMENT_S, look, slow) if client is None else self.brokers.ask(client, look)
         except EvidenceError as error:
             return Unavailable("sink_logs", str(error))
-
-    def _of_broker(self, sink: KafkaSink, question: Callable[[], T]) -> T:
-        return self.brokers.ask({**self.project.kafka, **sink.kafka}, question)
 
     def quarantine_log(self, sink: Sink, from_version: int | None) -> DeltaWitness | None:
         """The log of a sink's quarantine table, and its data files; None where recon.yml names no place for one."""

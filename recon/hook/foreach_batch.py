@@ -12,16 +12,7 @@ from recon.evidence.kafka_admin import require_usable
 from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
-from recon.project import (
-    CustomSink,
-    DeltaMergeSink,
-    KafkaSink,
-    Pipeline,
-    Project,
-    Sink,
-    as_project,
-    without_yaml,
-)
+from recon.project import Pipeline, Project, Sink, as_project, without_yaml
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
 from recon.spark.catalog import active_session, require_located
@@ -122,7 +113,7 @@ def foreach_batch(
         _look_at_connect(routed, routed.sinks)
         return RoutedForeachBatch(project, routed, routed.routes, transform, failpoint=failpoint)
     pipe, out = project.find_sink(pipeline, sink)
-    if functions and isinstance(out, CustomSink):
+    if functions and out.takes_functions:
         out = out.model_copy(update=functions)
     _require_functions(project, pipeline, out, functions)
     _require_kafka(project, [out])
@@ -133,7 +124,7 @@ def foreach_batch(
 
 def _require_functions(project: Project, pipeline: str, sink: Sink, functions: Mapping[str, Any]) -> None:
     """A custom sink has its functions before the first micro-batch; no other sink takes any."""
-    if isinstance(sink, CustomSink):
+    if sink.takes_functions:
         CustomWriter.of(project, pipeline, sink).require()
     elif functions:
         raise ConfigError(
@@ -172,7 +163,7 @@ def _look_at_connect(pipeline: Pipeline, sinks: Sequence[Sink]) -> None:
             pipeline.source.isolation_level,
         )
     for sink in sinks:
-        if isinstance(sink, DeltaMergeSink):
+        if sink.is_delta and sink.rewrites:
             log.warning(
                 "pipeline %s, sink %s: over Spark Connect a MERGE is refused in a session that runs another query; "
                 "open the stream in a session of its own, SparkSession.builder.remote(…).create()",
@@ -183,7 +174,6 @@ def _look_at_connect(pipeline: Pipeline, sinks: Sequence[Sink]) -> None:
 
 def _require_kafka(project: Project, sinks: Sequence[Sink]) -> None:
     """Kafka's client accepts the settings: otherwise the first micro-batch, or an audit, would be the first to say."""
-    of_sinks = [{**project.kafka, **sink.kafka} for sink in sinks if isinstance(sink, KafkaSink)]
-    for conf in (project.kafka, *of_sinks):
+    for conf in (project.kafka, *(sink.client_settings(project.kafka) for sink in sinks)):
         if conf:
             require_usable(conf)

@@ -25,8 +25,7 @@ from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
 from recon.project.secrets import in_locations, mask, masked
-from recon.project.sinks import DeltaSink, Sink
-from recon.project.sinks.merging import MergeSink
+from recon.project.sinks import Sink
 from recon.project.source import Source
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
@@ -150,30 +149,25 @@ class Pipeline(WithTests):
             return None
         if not self.is_observed:
             return OWN_NAMES
-        columns = sink.source_columns if isinstance(sink, DeltaSink) else None
-        if columns is None:
-            return None
-        only = "" if columns.topic is not None else self.source.topics[0]
-        return SourceNames(columns.topic, columns.partition, columns.offset, only)
+        names = sink.named_source
+        return names if names is None or names.topic is not None else replace(names, only_topic=self.source.topics[0])
 
     @property
     def placed_by_rows(self) -> bool:
         """Whether nothing but the rows of a commit says which micro-batch it is of."""
-        sink = self.sinks[0]
-        return self.write == "foreach_batch" and isinstance(sink, DeltaSink) and sink.txn_app_id is None
+        return self.write == "foreach_batch" and self.sinks[0].fixed_app_id is None
 
     @model_validator(mode="after")
     def _names_source_columns(self) -> Pipeline:
-        named = [sink for sink in self.sinks if isinstance(sink, DeltaSink) and sink.source_columns is not None]
-        for sink in named:
-            if not self.is_observed:
+        for sink in self.sinks:
+            if sink.named_source is not None and not self.is_observed:
                 raise BadValue(
                     f"source_columns of sink '{sink.name}' are for rows that are written without recon (write: native "
                     "or foreach_batch); recon's hook adds columns of its own: leave them out",
                     "sinks",
                     whole=True,
                 )
-            if sink.source_columns is not None and sink.source_columns.topic is None and len(self.source.topics) != 1:
+            if sink.named_source is not None and sink.named_source.topic is None and len(self.source.topics) != 1:
                 raise BadValue(
                     f"source_columns of sink '{sink.name}' have no topic, and pipeline '{self.name}' reads "
                     f"{plural(len(self.source.topics), 'topic')} as recon.yml says: name the column with the topic, or "
@@ -201,7 +195,7 @@ class Pipeline(WithTests):
                     "sinks",
                     whole=True,
                 )
-            if isinstance(sink, MergeSink) and not (sink.newer_wins or sink.order_by):
+            if sink.ordered_by_offsets:
                 raise BadValue(
                     f"sink '{sink.name}' needs newer_wins or order_by: rows of {self.source.named} carry no "
                     "source offsets, and nothing else says which of two rows of a key is the latest",
@@ -222,7 +216,7 @@ class Pipeline(WithTests):
                 "write",
             )
         (sink,) = self.sinks
-        if not isinstance(sink, DeltaSink):
+        if not sink.appends_to_delta:
             raise BadValue(
                 f"is {self.write}, and sink '{sink.name}' is of kind {sink.kind}: recon observes tables that are "
                 "appended to (kind: delta) alone; other sinks need the hook, recon.foreach_batch",
@@ -236,7 +230,7 @@ class Pipeline(WithTests):
                 "let recon write (write: recon)",
                 "write",
             )
-        if self.write == "foreach_batch" and sink.txn_app_id is None and self.source_names(sink) is None:
+        if self.write == "foreach_batch" and sink.fixed_app_id is None and self.source_names(sink) is None:
             raise BadValue(
                 f"is foreach_batch, and sink '{sink.name}' has neither txn_app_id nor source_columns: nothing then "
                 "says which micro-batch a commit is of; let the function write with Delta's options txnAppId and "
@@ -559,7 +553,7 @@ class Project(Strict):
             ConfigError: there is no such pipeline or sink, or the pipeline has several sinks and none was named.
         """
         owner = self.find_pipeline(pipeline)
-        sinks = {one.name: one for one in owner.sinks}
+        sinks = {known.name: known for known in owner.sinks}
         if sink is None:
             if len(sinks) > 1:
                 raise ConfigError(

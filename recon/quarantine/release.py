@@ -25,7 +25,7 @@ from recon.model import RELEASES, LedgerEntry, ReconStamp
 from recon.model.wire.app_ids import numbered_app_id
 from recon.model.wire.columns import QUARANTINE_COLUMNS, ROW_ID
 from recon.model.wire.quarantine import dump_closed
-from recon.project import DeltaSink, Pipeline, Project, Sink, as_project
+from recon.project import Pipeline, Project, Sink, as_project
 from recon.quarantine.claims import Claim, Claims
 from recon.quarantine.once import require_kept, require_single
 from recon.quarantine.repair import Repair, repaired
@@ -118,7 +118,7 @@ def release(
             f"pipeline {pipeline} has `write: {pipe.write}`: recon does not write sink {out.name}, and nothing of it "
             "is in quarantine"
         )
-    if not isinstance(out, DeltaSink):
+    if not out.appends_to_delta:
         raise ConfigError(
             f"pipeline {pipeline}, sink {out.name}: rows can be released into sinks of kind delta, and this one is "
             f"{out.kind}; repair the rows in {quarantined.location(project, pipeline, out)} and write them through the "

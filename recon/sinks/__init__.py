@@ -4,7 +4,7 @@
 `recon.project.sinks` names it. The kinds: `delta` and `files` (on `path`), `iceberg`, `jdbc`, `kafka`, `custom`.
 `adopt` adds recon's columns to a table, `reduce` makes one row per key before a MERGE, `newest` is the MERGE that keeps
 one row per key; `catalog` reads tables as DataFrames; `failpoints` names the steps of a write at which crash tests end
-the process.
+the process. `repair` is what a repair needs of a sink, and `repair` in a kind's room what that kind gives it.
 
 A sink writes a micro-batch, confirms it and keeps its own record of it. It never imports the ledger.
 """

@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon.project.sinks import IcebergTableSink
 from recon.spark.connect import will_connect
 from recon.spark.jvm import start_jvm
 from recon.spark.packages import default_packages
@@ -78,8 +77,7 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
         settings |= {**DELTA_CONF, "spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
         if not remote:
-            sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
-            iceberg = any(isinstance(sink, IcebergTableSink) for sink in sinks)
+            iceberg = any(sink.in_iceberg for pipeline in project.pipelines for sink in pipeline.sinks)
             packages = config.packages or default_packages(kafka=kafka, iceberg=iceberg)
             settings["spark.jars.packages"] = ",".join(packages)
         # Spark 3.5 gives NULL for what cannot be cast or divided: a check of rows would pass there and fail on Spark 4.

@@ -8,7 +8,7 @@ other packages may import this room; no other room does.
 from recon.testing.checks import evaluate
 from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
 from recon.testing.own import only_built_in
-from recon.testing.sinks import MicroBatch, micro_batch, verify_sink
+from recon.testing.sinks import MicroBatch, micro_batch, verify_repair, verify_sink
 
 __all__ = [
     "Entry",
@@ -20,6 +20,7 @@ __all__ = [
     "micro_batch",
     "only_built_in",
     "planned",
+    "verify_repair",
     "verify_sink",
     "witnesses",
 ]

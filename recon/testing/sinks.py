@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import EvidenceError
-from recon.model import ReconStamp, offsets_text
+from recon.errors import EvidenceError, SinkError
+from recon.model import REPAIRS, ReconStamp, offsets_text, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from recon.project import LedgerConfig, Pipeline, Project, Sink
 from recon.sinks import BatchSink, ConfirmedWrite, open_sink
-from recon.spark.lazy import F
+from recon.sinks.failpoints import no_failpoint
+from recon.sinks.repair import RepairStore, open_repair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,11 +97,63 @@ def verify_sink(sink: Sink, first: MicroBatch, second: MicroBatch) -> None:
         _require_rows(sink, batch, exactly=batch is second or sink.guarantee.startswith("exactly-once"))
 
 
+def verify_repair(sink: Sink, first: MicroBatch, second: MicroBatch) -> None:
+    """Hold a sink whose config class has `repairs` to what `recon repair` needs of it.
+
+    Writes `first`, then the rows of `second` as a repair, whose record and rows are compared with what was written. A
+    second repair that has seen the same state of the sink must be refused.
+
+    Args:
+        sink: the config, whose target is empty.
+        first: a micro-batch.
+        second: the next one, with the same columns, as if no query had written it.
+
+    Raises:
+        AssertionError: one sentence that says what is missing.
+    """
+    assert not sink.repair_ability.refused, sink.repair_ability.refused
+    _write(sink, first)
+    store = _store(sink, first)
+    look = store.look()
+    assert look.newest == first.stamp.number, f"`newest_number` is {look.newest} after write {first.stamp.number}"
+    stamp = replace(second.stamp, epoch=REPAIRS, batch_id=0, query_id="repair-1", number=look.next)
+    ranges = [_Range(span, second.stamp.batch_id) for span in parse_offsets(stamp.offsets_text)]
+    writer = store.writer(ranges, look, no_failpoint)
+    writer.write(second.frame, stamp)
+    writer.confirm(stamp)
+    recorded = [commit.stamp for commit in _store(sink, first).commits() if commit.stamp.epoch == REPAIRS]
+    assert recorded == [stamp], f"`log` lists the repairs {recorded}; it must list {stamp}, with all of its fields"
+    other = replace(stamp, query_id="repair-2")
+    try:
+        late = _store(sink, first).writer(ranges, look, no_failpoint)
+        late.write(second.frame, other)
+        late.confirm(other)
+    except SinkError:
+        assert _store(sink, first).was_taken(other), "`log` does not list the repair that took the number"
+    else:
+        raise AssertionError(f"`write` took number {look.next} twice; it must raise SinkError where the sink has it")
+    _require_rows(sink, second, exactly=True)
+
+
+@dataclass(frozen=True)
+class _Range:
+    span: OffsetSpan
+    batch_id: int | None
+
+
+def _store(sink: Sink, batch: MicroBatch) -> RepairStore:
+    """As each repair opens one."""
+    return open_repair(_project(sink, batch), batch.stamp.pipeline, sink)
+
+
 def _open(sink: Sink, batch: MicroBatch) -> BatchSink:
     """A new writer, as each start of the query makes one."""
+    return open_sink(_project(sink, batch), batch.stamp.pipeline, sink)
+
+
+def _project(sink: Sink, batch: MicroBatch) -> Project:
     pipeline = Pipeline(name=batch.stamp.pipeline, checkpoint="unused", sinks=(sink,))
-    project = Project(name="test", ledger=LedgerConfig(location="unused"), pipelines=(pipeline,))
-    return open_sink(project, pipeline.name, sink)
+    return Project(name="test", ledger=LedgerConfig(location="unused"), pipelines=(pipeline,))
 
 
 def _write(sink: Sink, batch: MicroBatch) -> None:
@@ -136,7 +189,7 @@ def _require_rows(sink: Sink, batch: MicroBatch, *, exactly: bool) -> None:
         table = _open(sink, batch).table(spark)
     except EvidenceError:
         return  # the sink cannot be read back
-    rows = table.filter(F.col(BATCH_ID) == batch.stamp.batch_id).count()
+    rows = table.filter(f"{BATCH_ID} = {batch.stamp.batch_id}").count()
     enough = rows == batch.rows if exactly else rows >= batch.rows
     assert enough, (
         f"`table` has {rows} rows of micro-batch {batch.stamp.batch_id}, of which {batch.rows} rows were written; the "

@@ -56,11 +56,12 @@ def test_the_hook_writes_it_and_restores_an_entry_from_its_record(spark: SparkSe
     assert open_ledger(load(tmp_path)).last("orders", "orders", 1)[0].status == "already_committed"
 
 
-def test_the_pages_own_test_passes(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_pages_own_tests_pass(spark: SparkSession, tmp_path: Path) -> None:
     about: dict[str, Any] = {"__name__": "lake_sinks_page"}
     for block in blocks("python"):
         exec(compile(block, "own_sinks.md", "exec", dont_inherit=True), about)
     about["test_json_lines"](spark, tmp_path / "target")
+    about["test_repair_of_numbered_lines"](spark, tmp_path / "repaired")
 
 
 @pytest.mark.parametrize("broken", [("landed", "confirm"), ("log",), ("table",)], ids=" and ".join)

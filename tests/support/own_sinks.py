@@ -16,8 +16,9 @@ def blocks(language: str) -> list[str]:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entry_points: str) -> None:
-    """The module of the page, and metadata with these entry points."""
-    (folder / "lake_sinks.py").write_text(blocks("python")[0])
+    """The module of the page, with what a repair needs, and metadata with these entry points."""
+    module, _, repairs, _ = blocks("python")
+    (folder / "lake_sinks.py").write_text(f"{module}\n{repairs}")
     about = folder / "lake_sinks-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lake-sinks\nVersion: 1.0\n")

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 from recon.credentials import HIDDEN
 from recon.model.positions import is_kafka
-from recon.project import KafkaSink, Pipeline, Project, Sink
+from recon.project import Pipeline, Project, Sink
 from recon.project.jdbc import parse_url
-from recon.project.sinks.jdbc import JdbcSink
 
 # How the schemes of object stores begin (s3a://, abfs://), and how the conventions spell them.
 _OBJECT_STORES = (("s3", "s3"), ("gs", "gs"), ("abfs", "abfss"), ("wasb", "wasbs"))
@@ -98,11 +97,11 @@ def of_database(url: str, table: str) -> Dataset:
 
 def of_sink(project: Project, pipeline: Pipeline, sink: Sink, namespace: str) -> Dataset:
     """What a sink writes. One of a kind that the conventions do not name is called by its target in `namespace`."""
-    if isinstance(sink, JdbcSink):
-        return of_database(sink.connection["url"], sink.target)
-    if isinstance(sink, KafkaSink):
-        named = of_topic({**project.kafka, **sink.kafka}, sink.target)
-        return named or Dataset(namespace, f"{pipeline.name}.{sink.name}")
+    if sink.jdbc_url is not None:
+        return of_database(sink.jdbc_url, sink.target)
+    client = sink.client_settings(project.kafka)
+    if client is not None:
+        return of_topic(client, sink.target) or Dataset(namespace, f"{pipeline.name}.{sink.name}")
     location = project.location(sink)
     if sink.in_files and sink.target and not project.why_unlocated(location):
         return of_files(project.mask(location))

@@ -1,8 +1,8 @@
 """The sinks of recon.yml: one config class per kind, with its keys, its promise and its writer.
 
 `base` has what all sinks share, `merging` what those share that merge; `delta`, `iceberg`, `jdbc`, `kafka`, `files` and
-`custom` the kinds; `kinds` lists them, those of installed packages (entry points `recon.sinks`) among them. Values
-only: the writers are in `recon.sinks`.
+`custom` the kinds; `repairs` says what a repair can do for a sink; `kinds` lists the kinds, those of installed packages
+(entry points `recon.sinks`) among them. Values only: the writers are in `recon.sinks`.
 """
 
 from __future__ import annotations

@@ -14,10 +14,12 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
+from recon.model.wire.columns import SourceNames
 from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
 from recon.project.fields import Name, Share, Strict, require_unique
 from recon.project.messages import BadValue
 from recon.project.sinks import kinds
+from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility, of_replaced_rows
 from recon.text import did_you_mean
 
 Label = Literal[
@@ -65,6 +67,8 @@ class Sink(WithTests):
 
     # The class that writes the sink, as `module:Class`: a BatchSink with a class method `of(project, pipeline, sink)`.
     writer: ClassVar[str]
+    # What `recon repair` writes the sink through, as `module:Class`: a RepairStore; "" where it writes no such sink.
+    repairs: ClassVar[str] = ""
     # Keys that change the promise, one mapping for each line of `recon sinks --kinds`.
     variants: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
     # Whether later micro-batches may replace the rows of earlier ones.
@@ -75,6 +79,10 @@ class Sink(WithTests):
     is_delta: ClassVar[bool] = False
     # Whether the table records every commit, others' too, so that its history is a witness; its writer reads it.
     has_history: ClassVar[bool] = False
+    # Whether a session needs Iceberg's jars for it.
+    in_iceberg: ClassVar[bool] = False
+    # Whether the user's own functions write it.
+    takes_functions: ClassVar[bool] = False
     # Whether the passwords in `settings` must come from environment variables.
     secrets_from_environment: ClassVar[bool] = False
 
@@ -124,6 +132,18 @@ class Sink(WithTests):
         """What a retried micro-batch does in this sink."""
 
     @property
+    def repair_ability(self) -> RepairAbility:
+        """What a repair can do for this sink."""
+        if not self.repairs:
+            return RepairAbility(refused=f"a repair writes no sinks of kind {self.kind}: {READ_ONCE_MORE}")
+        if self.rewrites:
+            return of_replaced_rows(None)
+        return RepairAbility(
+            no_removal=f"a repair removes no rows of a sink of kind {self.kind}: remove all but one row of each offset "
+            "by hand, then accept the finding"
+        )
+
+    @property
     def observed(self) -> bool:
         """Whether the stream writes it without recon, which observes: `write: native` or `foreach_batch`."""
         return self._observed
@@ -137,6 +157,35 @@ class Sink(WithTests):
     @property
     def observed_app_id(self) -> str | None:
         """Delta's application id by which commits of a sink that recon observes name their micro-batches, if any."""
+        return self.fixed_app_id if self._observed else None
+
+    @property
+    def appends_to_delta(self) -> bool:
+        """Whether it is a Delta table that is appended to: such alone are observed, and get rows from quarantine."""
+        return self.is_delta and not self.rewrites
+
+    @property
+    def fixed_app_id(self) -> str | None:
+        """The application id of Delta that recon.yml says commits carry; None where recon's own is used."""
+        return None
+
+    @property
+    def named_source(self) -> SourceNames | None:
+        """The columns of its table that recon.yml says have Kafka's coordinates; None where it names none."""
+        return None
+
+    @property
+    def ordered_by_offsets(self) -> bool:
+        """Whether nothing but source offsets says which of two rows of a key is the latest."""
+        return False
+
+    @property
+    def jdbc_url(self) -> str | None:
+        """The JDBC URL of its database; None where it is in none."""
+        return None
+
+    def client_settings(self, kafka: Mapping[str, str]) -> dict[str, str] | None:
+        """The settings of its Kafka client, those of the project being `kafka`; None where it is no topic."""
         return None
 
     @property

@@ -22,6 +22,7 @@ class CustomSink(Sink):
 
     writer = "recon.sinks.custom:CustomWriter"
     in_files = False
+    takes_functions = True
 
     kind: Literal["custom"]
     target: str = ""

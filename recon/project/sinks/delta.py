@@ -7,10 +7,12 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
+from recon.model.wire.columns import SourceNames
 from recon.project.fields import Strict, Texts, one_tag
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 from recon.project.sinks.merging import MergeSink
+from recon.project.sinks.repairs import RepairAbility, of_replaced_rows
 
 
 class SourceColumns(Strict):
@@ -47,6 +49,7 @@ class DeltaSink(Sink):
     """
 
     writer = "recon.sinks.delta.append:DeltaAppend"
+    repairs = "recon.sinks.delta.repair:DeltaStore"
     variants = ({}, {"txn_app_id": "own"})
     is_delta = True
     has_history = True
@@ -59,8 +62,14 @@ class DeltaSink(Sink):
 
     @property
     @override
-    def observed_app_id(self) -> str | None:
-        return self.txn_app_id if self.observed else None
+    def fixed_app_id(self) -> str | None:
+        return self.txn_app_id
+
+    @property
+    @override
+    def named_source(self) -> SourceNames | None:
+        columns = self.source_columns
+        return None if columns is None else SourceNames(columns.topic, columns.partition, columns.offset)
 
     @property
     @override
@@ -73,6 +82,11 @@ class DeltaSink(Sink):
             else "the commit carries a txn with the batch id, so Delta drops a second write of the micro-batch",
             needs="a Delta table that only recon's app id writes with txn",
         )
+
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        return RepairAbility()
 
 
 class PruneBy(Strict):
@@ -112,6 +126,7 @@ class DeltaMergeSink(MergeSink):
     """
 
     writer = "recon.sinks.delta.merge:DeltaMerge"
+    repairs = "recon.sinks.delta.repair:MergeStore"
     is_delta = True
     has_history = True
 
@@ -164,3 +179,11 @@ class DeltaMergeSink(MergeSink):
             how="the MERGE's commit carries a txn with the number of the write, which Delta takes once",
             needs="a Delta table that only this sink writes, and keys that are never NULL",
         )
+
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        keys = ("delete_when", "insert_when", "update_when")
+        ranked = self.order_by and self.newer_wins is None and self.scd2 is None
+        conditions = (key for key in keys if getattr(self, key) is not None)
+        return of_replaced_rows(next(conditions, "order_by" if ranked else None))

@@ -11,6 +11,7 @@ from recon.model.wire.columns import BATCH_ID, EPOCH
 from recon.project.fields import Texts
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
+from recon.project.sinks.repairs import RepairAbility, without_record
 
 
 class FileSink(Sink):
@@ -21,6 +22,7 @@ class FileSink(Sink):
     """
 
     writer = "recon.sinks.files.replace:FileReplace"
+    repairs = "recon.sinks.files.repair:FileStore"
     variants = ({}, {"mode": "append"})
 
     kind: Literal["parquet", "json", "csv"]
@@ -50,4 +52,15 @@ class FileSink(Sink):
             label="exactly-once",
             how="each attempt has a folder; the file of the write's number, made once, and a manifest name one",
             needs="readers that read what the manifests name (recon.read_batches)",
+        )
+
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        if self.mode == "append":
+            return without_record("mode: append")
+        return RepairAbility(
+            no_removal="rows of several files cannot be taken out in one step, so a repair removes none: let readers "
+            "keep one row of each offset, or write the rows into another target without the others; then accept the "
+            "finding"
         )

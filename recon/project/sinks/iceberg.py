@@ -28,6 +28,7 @@ class IcebergTableSink(Sink):
 
     in_files = False
     has_history = True
+    in_iceberg = True
     secrets_from_environment = True
 
     catalog: Texts = Field(default_factory=dict, repr=False)

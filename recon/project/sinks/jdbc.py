@@ -11,6 +11,7 @@ from recon.project.fields import Strict, Texts, one_tag
 from recon.project.jdbc import parse_url
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
+from recon.project.sinks.repairs import RepairAbility, of_replaced_rows, without_record
 from recon.text import did_you_mean
 
 
@@ -45,6 +46,11 @@ class JdbcSink(Sink):
     work_schema: str | None = None
     stage_with: Literal["jdbc", "copy"] = "jdbc"
     retry: Retry = Retry()
+
+    @property
+    @override
+    def jdbc_url(self) -> str:
+        return self.connection["url"]
 
     @model_validator(mode="after")
     def _reachable(self) -> JdbcSink:
@@ -86,6 +92,7 @@ class JdbcUpsertSink(JdbcSink):
     """
 
     writer = "recon.sinks.jdbc.writers:JdbcUpsert"
+    repairs = "recon.sinks.jdbc.repair:DatabaseStore"
     rewrites = True
 
     kind: Literal["jdbc_upsert"]
@@ -114,6 +121,13 @@ class JdbcUpsertSink(JdbcSink):
             needs="a unique key on the table, and the right to create tables beside it",
         )
 
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        if self.update is not None:
+            return of_replaced_rows("update")
+        return of_replaced_rows("order_by" if self.order_by and self.newer_wins is None else None)
+
 
 class JdbcAppendSink(JdbcSink):
     """Appends to a database table; with `guard`, in one transaction with an entry that a replay meets.
@@ -122,6 +136,7 @@ class JdbcAppendSink(JdbcSink):
     """
 
     writer = "recon.sinks.jdbc.writers:JdbcAppend"
+    repairs = "recon.sinks.jdbc.repair:DatabaseStore"
     variants = ({}, {"guard": False})
 
     kind: Literal["jdbc_append"]
@@ -141,4 +156,17 @@ class JdbcAppendSink(JdbcSink):
             label="exactly-once",
             how="the insert and a row of recon_ledger, keyed by micro-batch and number, are one transaction",
             needs="the right to create tables beside the target",
+        )
+
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        if not self.guard:
+            return without_record("guard: false", "the database keeps no record of")
+        product = parse_url(self.connection["url"]).product
+        if product in ("postgresql", "mariadb", "mysql"):
+            return RepairAbility()
+        return RepairAbility(
+            no_removal=f"recon removes no rows of {product}: keep one row of each offset, that of the micro-batch "
+            "whose entry accounts for it, and audit with --full"
         )

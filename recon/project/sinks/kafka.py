@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -10,6 +11,7 @@ from typing_extensions import override
 from recon.project.fields import Texts
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
+from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility, without_record
 
 
 class KafkaSink(Sink):
@@ -28,6 +30,7 @@ class KafkaSink(Sink):
     """
 
     writer = "recon.sinks.kafka.writer:KafkaWriter"
+    repairs = "recon.sinks.kafka.repair:KafkaStore"
     variants = ({}, {"mode": "at_least_once"})
     in_files = False
 
@@ -61,6 +64,10 @@ class KafkaSink(Sink):
                 raise BadValue("is set by recon; leave it out", "kafka", name)
         return self
 
+    @override
+    def client_settings(self, kafka: Mapping[str, str]) -> dict[str, str]:
+        return {**kafka, **self.kafka}
+
     @property
     def transactional(self) -> bool:
         """Whether rows are written in transactions with markers."""
@@ -80,4 +87,18 @@ class KafkaSink(Sink):
             how="a task's records and its marker are one transaction; a retry skips tasks whose marker is there",
             needs="a compacted marker topic, consumers that read committed records only, a transform that keeps the "
             "same rows when it runs again, and recon and confluent-kafka on the executors",
+        )
+
+    @property
+    @override
+    def repair_ability(self) -> RepairAbility:
+        if not self.transactional:
+            plain = self.mode == "at_least_once"
+            return without_record("mode: at_least_once" if plain else "stamp_source_offsets: false")
+        return RepairAbility(
+            only_unread="retention takes records out of a topic, so which of these offsets was lost is not known: "
+            f"{READ_ONCE_MORE}; consumers then see those that are there a second time",
+            no_removal="a record of a topic cannot be taken back, so a repair removes none: let consumers keep one of "
+            "each source offset, which is in its headers, then accept the finding",
+            reads="; consumers get them behind records of later offsets",
         )

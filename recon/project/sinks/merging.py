@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
 
 from recon.project.fields import one_tag, require_unique
 from recon.project.messages import BadValue
@@ -35,7 +36,7 @@ class MergeSink(Sink):
         require_unique("keys", f" of sink '{self.name}'", self.keys)
         if self.newer_wins in self.keys:
             raise BadValue(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
-        if not self.stamp_source_offsets and not (self.newer_wins or self.order_by):
+        if not self.stamp_source_offsets and self.ordered_by_offsets:
             raise BadValue(
                 f"sink '{self.name}' needs newer_wins or order_by: without source offsets nothing says which of two "
                 "rows of a key is the latest",
@@ -43,3 +44,8 @@ class MergeSink(Sink):
                 whole=True,
             )
         return self
+
+    @property
+    @override
+    def ordered_by_offsets(self) -> bool:
+        return not (self.newer_wins or self.order_by)

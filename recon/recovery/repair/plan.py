@@ -11,7 +11,7 @@ from recon.judge.row_counts import ReadStretches
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
-from recon.recovery.repair.kinds import Ability
+from recon.project.sinks.repairs import RepairAbility
 from recon.text import some
 
 Action = Literal["read", "remove", "gone", "done", "unknown"]
@@ -78,12 +78,12 @@ class RepairPlan:
 
     def of(self, action: Action) -> list[PlannedRange]:
         """The ranges with one action."""
-        return [one for one in self.ranges if one.action == action]
+        return [part for part in self.ranges if part.action == action]
 
     @property
     def does_something(self) -> bool:
         """Whether `apply` has anything to read or to remove."""
-        return not self.refused and any(one.action in ("read", "remove") for one in self.ranges)
+        return not self.refused and any(part.action in ("read", "remove") for part in self.ranges)
 
 
 def planned(
@@ -92,7 +92,7 @@ def planned(
     findings: Sequence[OpenFinding],
     kafka: KafkaWitness,
     *,
-    able: Ability | None = None,
+    able: RepairAbility | None = None,
 ) -> RepairPlan:
     """The plan for one sink.
 
@@ -103,18 +103,18 @@ def planned(
         kafka: the topics of the ledger and of the findings, as Kafka describes them now.
         able: what a repair can do for the sink; everything by default.
     """
-    able = able or Ability()
-    waiting = [one for one in findings if one.accepted is None]
+    able = able or RepairAbility()
+    waiting = [finding for finding in findings if finding.accepted is None]
     planner = _Planner(ledger, position, kafka, able)
     ranges: list[PlannedRange] = []
     left: list[LeftOpen] = []
     of_place: dict[tuple[bool, TopicPartition], list[tuple[OpenFinding, Spans]]] = {}
-    for one in waiting:
-        places = list(planner.places(one))
+    for finding in waiting:
+        places = list(planner.places(finding))
         for where, spans in places:
-            of_place.setdefault((one.is_loss, where), []).append((one, spans))
+            of_place.setdefault((finding.is_loss, where), []).append((finding, spans))
         if not places:
-            left.append(_left_open(one))
+            left.append(_left_open(finding))
     for (is_loss, where), mine in sorted(of_place.items(), key=lambda item: (item[0][1], item[0][0])):
         ranges += planner.lost(where, mine) if is_loss else planner.doubled(where, mine)
     return RepairPlan(
@@ -126,18 +126,18 @@ def planned(
     )
 
 
-def _left_open(one: OpenFinding) -> LeftOpen:
-    found = one.finding
+def _left_open(waiting: OpenFinding) -> LeftOpen:
+    found = waiting.finding
     step = "it names no offsets: repair the findings that name what it took away, audit, then decide about this one"
     if found.level is Level.UNPROVED:
         step = "nothing is known to be wrong: audit again when its witness can be read"
     elif found.span is not None:
         step = "no repair is known for it: look at it"
     return LeftOpen(
-        finding=one.id,
+        finding=waiting.id,
         code=str(found.code),
         message=found.message,
-        step=f"{step} (`recon accept {one.id}` where it may stay)",
+        step=f"{step} (`recon accept {waiting.id}` where it may stay)",
     )
 
 
@@ -146,16 +146,16 @@ class _Planner:
     ledger: LedgerSlice
     position: int
     kafka: KafkaWitness
-    able: Ability
+    able: RepairAbility
 
-    def places(self, one: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
+    def places(self, waiting: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
         """The offsets that a loss or a doubling is about; a micro-batch that is doubled whole has all of its own."""
-        found = one.finding
-        if not (one.is_loss or one.is_doubling):
+        found = waiting.finding
+        if not (waiting.is_loss or waiting.is_doubling):
             return
         if found.span is not None and found.topic is not None and found.partition is not None:
             yield (found.topic, found.partition), Spans.of([found.span])
-        elif one.is_doubling and found.batch_id is not None:
+        elif waiting.is_doubling and found.batch_id is not None:
             for i, head in enumerate(self.ledger.heads):
                 if (head.epoch, head.batch_id) == (found.epoch, found.batch_id):
                     for read in self.ledger.ranges.of(i):
@@ -165,8 +165,8 @@ class _Planner:
 
     def lost(self, where: TopicPartition, findings: Sequence[tuple[OpenFinding, Spans]]) -> Iterator[PlannedRange]:
         """What of the missing offsets of a topic partition can be read again."""
-        unread = _union(spans for one, spans in findings if one.check in OF_UNREAD_RANGES)
-        missing = _union(spans for one, spans in findings if one.check not in OF_UNREAD_RANGES)
+        unread = _union(spans for finding, spans in findings if finding.check in OF_UNREAD_RANGES)
+        missing = _union(spans for finding, spans in findings if finding.check not in OF_UNREAD_RANGES)
         since = self._read_since(where)
         wanted = unread.minus(self._covered(where)).union(missing.minus(since))
         done = unread.union(missing).minus(wanted)
@@ -224,7 +224,7 @@ class _Planner:
     ) -> Iterator[PlannedRange]:
         """The offsets by the micro-batch that read past them."""
         for span, batch_id in self._by_batch(where, spans, findings):
-            about = [one for one, of_one in findings if of_one.intersect(Spans((span,)))]
+            about = [finding for finding, of_finding in findings if of_finding.intersect(Spans((span,)))]
             yield PlannedRange(
                 action=action,
                 topic=where[0],
@@ -234,7 +234,7 @@ class _Planner:
                 end_offset=span.end,
                 source=next(iter(self._sources(where[0])), 0),
                 batch_id=batch_id,
-                findings=tuple(sorted({one.id for one in about})),
+                findings=tuple(sorted({finding.id for finding in about})),
                 why=why,
             )
 
@@ -250,10 +250,10 @@ class _Planner:
                 found.append((span, heads[piece.entry].batch_id))
                 left = left.minus(Spans((span,)))
         # What Spark planned names the micro-batch itself; a hole between entries names the one behind it.
-        for one, of_one in sorted(findings, key=lambda item: item[0].check != "checkpoint_commits"):
-            for span in left.intersect(of_one):
-                found.append((span, one.finding.batch_id))
-            left = left.minus(of_one)
+        for finding, of_finding in sorted(findings, key=lambda item: item[0].check != "checkpoint_commits"):
+            for span in left.intersect(of_finding):
+                found.append((span, finding.finding.batch_id))
+            left = left.minus(of_finding)
         joined: list[tuple[Span, int | None]] = []
         for span, batch_id in sorted(found):
             if joined and joined[-1][0].end == span.start and joined[-1][1] == batch_id:
@@ -333,15 +333,15 @@ def _union(parts: Iterator[Spans]) -> Spans:
 def by_partition(spans: Iterable[OffsetSpan]) -> dict[TopicPartition, Spans]:
     """The offsets of each topic partition."""
     found: dict[TopicPartition, list[Span]] = {}
-    for one in spans:
-        found.setdefault((one.topic, one.partition), []).append(one.span)
+    for of in spans:
+        found.setdefault((of.topic, of.partition), []).append(of.span)
     return {where: Spans.of(mine) for where, mine in found.items()}
 
 
 def without(ranges: Sequence[PlannedRange], present: dict[TopicPartition, Spans]) -> list[PlannedRange]:
     """The ranges without offsets of which the sink, or its quarantine, already has a row."""
     return [
-        replace(one, start_offset=start, end_offset=end)
-        for one in ranges
-        for start, end in Spans.of([one.span.span]).minus(present.get((one.topic, one.partition), Spans()))
+        replace(part, start_offset=start, end_offset=end)
+        for part in ranges
+        for start, end in Spans.of([part.span.span]).minus(present.get((part.topic, part.partition), Spans()))
     ]

@@ -36,10 +36,9 @@ from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.passed import require_route, require_same
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, by_partition, without
-from recon.recovery.repair.store import SinkSnapshot
-from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
+from recon.sinks.repair import SinkSnapshot, open_repair
 from recon.spark.catalog import require_located
 from recon.spark.session import session
 from recon.text import plural, some
@@ -158,7 +157,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.project, self.given_spark)
-        self.store = open_store(self.project, self.pipeline.name, self.sink)
+        self.store = open_repair(self.project, self.pipeline.name, self.sink)
         self.name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
         self.routes = routes_to(self.pipeline, self.sink)
 
@@ -174,7 +173,7 @@ class _Run:
         if not plan.does_something:
             return result()
         if plan.of("read"):
-            self._require_same([one.span for one in plan.of("read")], other_transform)
+            self._require_same([part.span for part in plan.of("read")], other_transform)
         entries = [*self._read_again(plan.of("read")), *self._remove(plan.of("remove"))]
         written = [entry for entry in entries if entry.is_repair]
         return result(
@@ -213,11 +212,11 @@ class _Run:
         plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, known)
         spans = parse_offsets(stamp.offsets_text)
         read = [
-            replace(one, start_offset=start, end_offset=end)
-            for one in plan.of("read")
+            replace(part, start_offset=start, end_offset=end)
+            for part in plan.of("read")
             for span in spans
-            if (one.topic, one.partition) == (span.topic, span.partition)
-            for start, end in Spans.of([one.span.span]).intersect(Spans.of([span.span]))
+            if (part.topic, part.partition) == (span.topic, span.partition)
+            for start, end in Spans.of([part.span.span]).intersect(Spans.of([span.span]))
         ]
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
         with closing(self._rows(spans, read, None)) as rows:
@@ -262,7 +261,7 @@ class _Run:
                 if not missing:
                     return []
                 if rows is None:
-                    spans = [one.span for one in missing]
+                    spans = [part.span for part in missing]
                     rows = self._rows(spans, missing, look.table)
                 with suppress(RefusedError):
                     return [self._write(rows, missing, look)]
@@ -286,20 +285,20 @@ class _Run:
 
     def _there(self, ranges: Sequence[PlannedRange], look: _Look) -> dict[TopicPartition, Spans]:
         """The offsets of which the sink, or its quarantine, has a row; where rows are replaced, those it was given."""
-        if self.store.rewrites:
+        if self.sink.rewrites:
             return self.store.read()
-        spans = [one.span for one in ranges]
+        spans = [part.span for part in ranges]
         return present(look.spark, look.table, self.project, self.pipeline.name, self.sink, spans)
 
     def _write(self, rows: RepairRows, ranges: Sequence[PlannedRange], look: _Look) -> LedgerEntry:
-        spans = tuple(one.span for one in ranges)
+        spans = tuple(part.span for part in ranges)
         records = self._records(spans)
         stamp = self._stamp(REPAIRS, look, spans)
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
         # So that an entry that is restored from the commit has these counts, too.
         read, filtered = rows.counted(batch)
         batch = replace(batch, stamp=replace(stamp, read=read, filtered=filtered))
-        if self.store.rewrites:
+        if self.sink.rewrites:
             self.store.require_order(rows.prepare(batch).rows, look.table)
         hook = self._hook()
         hook.writer = self.store.writer(ranges, look.sink, self.failpoint)
@@ -336,7 +335,7 @@ class _Run:
             self.incomplete.append(f"{what}: how many records Kafka has in its ranges could not be compared; audit")
         elif entry.rows_read != records:
             self.incomplete.append(f"{what} read {entry.rows_read:,} rows, and Kafka has {plural(records, 'record')}")
-        elif not self.store.rewrites and entry.given is not None and entry.rows_written != entry.given.rows:
+        elif not self.sink.rewrites and entry.given is not None and entry.rows_written != entry.given.rows:
             wrote = "an unknown number of" if entry.rows_written is None else f"{entry.rows_written:,}"
             self.incomplete.append(f"{what}: the sink was given {entry.given.rows:,} rows and wrote {wrote}")
 
@@ -372,7 +371,7 @@ class _Run:
         if not rows.kept:
             self.incomplete.append("no offset of the ranges to clean has more rows than one: audit, then decide")
             return []
-        spans = tuple(one.span for one in planned)
+        spans = tuple(part.span for part in planned)
         put_back = rows.kept if self.store.puts_back else 0
         removed = rows.removed if self.store.puts_back else rows.removed - rows.kept
         stamp = self._stamp(REMOVALS, look, spans, taken=put_back, removed=removed, held=rows.held)

@@ -13,9 +13,8 @@ from recon.ledger import Ledger, open_ledger
 from recon.model import KafkaWitness, LedgerSlice
 from recon.model.proof import OpenFinding, with_id
 from recon.project import Pipeline, Project, Sink, as_project
-from recon.recovery.repair.kinds import ability
 from recon.recovery.repair.plan import RepairPlan, planned
-from recon.recovery.repair.stores import open_store
+from recon.sinks.repair import open_repair
 from recon.storage import Storage
 
 
@@ -51,9 +50,9 @@ def repair_plans(
     chosen = [(pipe, out) for pipe, out in _sinks(project, pipeline, sink)]
     known = {(pipe.name, out.name): open_findings(ledger, pipe, out) for pipe, out in chosen}
     if finding is not None:
-        ids = {one.id for one in with_id([one for of_sink in known.values() for one in of_sink], finding)}
-        known = {where: [one for one in of_sink if one.id in ids] for where, of_sink in known.items()}
-    waiting = {where: [one for one in of_sink if one.accepted is None] for where, of_sink in known.items()}
+        ids = {opened.id for opened in with_id([opened for of_sink in known.values() for opened in of_sink], finding)}
+        known = {where: [opened for opened in of_sink if opened.id in ids] for where, of_sink in known.items()}
+    waiting = {where: [opened for opened in of_sink if opened.accepted is None] for where, of_sink in known.items()}
     return [
         plan_of(project, ledger, pipe, out, waiting[pipe.name, out.name])
         for pipe, out in chosen
@@ -69,7 +68,7 @@ def plan_of(
     entries = ledger.slice(pipeline.name, sink.name)
     kafka = _kafka(project, pipeline, entries, findings)
     position = state.position if state is not None else 0
-    able = replace(ability(sink), refused=refusal(project, pipeline, sink))
+    able = replace(sink.repair_ability, refused=refusal(project, pipeline, sink))
     if routes_to(pipeline, sink) is not None:
         able = replace(able, reads=f"{able.reads}; rows of other routes among them are left out")
     return planned(entries, position, findings, kafka, able=able)
@@ -79,7 +78,7 @@ def open_findings(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> list[OpenFi
     """What is open of a sink; its state has findings of checks that look at all sinks of the pipeline, too."""
     state = ledger.proofs.newest(pipeline.name, sink.name)
     known = state.open if state is not None else ()
-    return [one for one in known if one.finding.sink in (None, sink.name)]
+    return [opened for opened in known if opened.finding.sink in (None, sink.name)]
 
 
 def require_broker(project: Project) -> None:
@@ -108,7 +107,7 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
             f"{name} reads {pipeline.source.named}, and a repair reads Kafka's records again: read what the finding "
             "names once more with a query of your own, then accept the finding"
         )
-    if why := ability(sink).refused:
+    if why := sink.repair_ability.refused:
         return f"{name} is of kind {sink.kind}: {why}"
     if not sink.stamp_source_offsets:
         return (
@@ -124,7 +123,7 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
             f"the query of {name} keeps state (deduplication, a join, an aggregate), and a repair reads offsets "
             "without it: correct the rows by hand, then accept the finding"
         )
-    why = open_store(project, pipeline.name, sink).unfit()
+    why = open_repair(project, pipeline.name, sink).unfit()
     return f"{name} is of kind {sink.kind}, and {why}" if why else ""
 
 
@@ -139,5 +138,5 @@ def _kafka(project: Project, pipeline: Pipeline, entries: LedgerSlice, findings:
     from recon.evidence import kafka
 
     topics = {name for _, name, _ in entries.ranges.topics}
-    topics |= {one.finding.topic for one in findings if one.finding.topic is not None}
+    topics |= {opened.finding.topic for opened in findings if opened.finding.topic is not None}
     return kafka.read(project.kafka, sorted(topics), isolation_level=pipeline.source.isolation_level)

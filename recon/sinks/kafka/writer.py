@@ -84,7 +84,7 @@ class KafkaWriter(BatchSink):
 
     def __init__(self, project: Project, pipeline: str, sink: KafkaSink) -> None:
         """The broker is not contacted before the first call of a method."""
-        self.sink, self.conf = sink, {**project.kafka, **sink.kafka}
+        self.sink, self.conf = sink, sink.client_settings(project.kafka)
         self.owner = Owner(pipeline, sink.name, sink.target)
         self._markers = MarkerTopic(self.conf, self.owner, sink)
         self._done: BatchMarker | None = None

@@ -9,7 +9,7 @@ import pytest
 from recon.model import Code, Finding
 from recon.model.proof import OpenFinding
 from recon.project.sinks import sink_class, sink_kinds
-from recon.recovery.repair.kinds import Ability, ability
+from recon.project.sinks.repairs import RepairAbility
 from recon.recovery.repair.plan import RepairPlan, planned
 from recon.testing.evidence import NOW, TOPIC, kafka
 from tests.support.witnesses import regular_ledger
@@ -24,8 +24,9 @@ NEEDS: dict[str, dict[str, Any]] = {
 }
 
 
-def of(kind: str, **keys: Any) -> Ability:
-    return ability(sink_class(kind)(**{"name": "s", "kind": kind, "target": "t", **NEEDS.get(kind, {}), **keys}))
+def of(kind: str, **keys: Any) -> RepairAbility:
+    sink = sink_class(kind)(**{"name": "s", "kind": kind, "target": "t", **NEEDS.get(kind, {}), **keys})
+    return sink.repair_ability
 
 
 @pytest.mark.parametrize("kind", sink_kinds())
@@ -64,7 +65,7 @@ def test_where_nothing_orders_records_a_repair_is_refused(kind: str, keys: dict[
     assert bool(of(kind, **keys).refused) == bool(why)
 
 
-def plan(check: str, code: Code, span: tuple[int, int], able: Ability) -> RepairPlan:
+def plan(check: str, code: Code, span: tuple[int, int], able: RepairAbility) -> RepairPlan:
     """The plan for one open finding about offsets of partition 0, which has micro-batches [0, 100), [100, 200), …"""
     where = {"topic": TOPIC, "partition": 0, "start_offset": span[0], "end_offset": span[1]}
     found = Finding(code=code, message="m", pipeline="p", sink="s", **where)  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def test_a_topic_takes_offsets_that_nobody_read_and_gives_no_record_back() -> No
 
 
 def test_the_plan_of_a_route_reads_every_offset_without_a_row() -> None:
-    able = Ability(reads="; rows of other routes among them are left out")
+    able = RepairAbility(reads="; rows of other routes among them are left out")
     (one,) = plan("source_rows", Code.GAP, (100, 200), able).ranges
     assert one.action == "read" and one.why.endswith("; rows of other routes among them are left out")
     (twice,) = plan("source_rows", Code.DUPLICATE, (100, 200), able).ranges

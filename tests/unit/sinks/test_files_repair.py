@@ -28,9 +28,9 @@ from recon.model.wire.manifests import (
     write_path,
 )
 from recon.project import FileSink, LedgerConfig, Pipeline, Project
-from recon.recovery.repair.in_files import FileStore
 from recon.recovery.repair.plan import PlannedRange
 from recon.sinks.failpoints import BEFORE_WRITE
+from recon.sinks.files.repair import FileStore
 from recon.sinks.files.replace import FileReplace, merge
 from recon.storage import Storage
 from tests.support.messages import raises
@@ -135,7 +135,7 @@ def test_a_repair_that_died_before_its_manifest_is_found(tmp_path: Path, project
     died = sink(tmp_path, owner=7).made(stamp(1, 0, epoch=REPAIRS, query="repair-1"))
     target = Storage(str(tmp_path / "t"))
     target.remove(manifest_path(REPAIRS, 0))
-    store = FileStore(project, "p", project.pipelines[0].sinks[0])  # type: ignore[arg-type]
+    store = FileStore(project, "p", project.pipelines[0].sinks[0])
     assert [one.stamp for one in store.commits()] == [died.stamp] and manifests.find(target, REPAIRS, 0) == died
     look = store.look()
     assert (look.newest, look.next) == (1, 2)
@@ -145,7 +145,7 @@ def test_a_repair_that_died_before_its_manifest_is_found(tmp_path: Path, project
 
 
 def test_the_writer_of_a_repair_and_the_columns_that_its_rows_need(tmp_path: Path, project: Project) -> None:
-    store = FileStore(project, "p", project.pipelines[0].sinks[0])  # type: ignore[arg-type]
+    store = FileStore(project, "p", project.pipelines[0].sinks[0])
     fields: dict[str, Any] = {
         "topic": "orders",
         "topic_id": None,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.model import ReconStamp, SinkCommit
-from recon.project import Project
+from recon.model import ReconStamp
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
-from recon.recovery.repair.doubled import DoubledRows
-from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.store import Removed, RepairStore, SinkSnapshot
-from recon.sinks import BatchSink, Failpoint
-from recon.sinks.jdbc.late import late_writer
+from recon.sinks import Failpoint
+from recon.sinks.jdbc.late import LateWriter, late_writer
+from recon.sinks.repair import DoubledRows, RangeToRepair, Removed, RepairStore, SinkSnapshot
 from recon.spark.columns import quoted
 
 if TYPE_CHECKING:
@@ -24,31 +22,26 @@ if TYPE_CHECKING:
 class DatabaseStore(RepairStore):
     """A table of a database that rows are appended to, or upserted into."""
 
-    sink: JdbcAppendSink | JdbcUpsertSink
     puts_back = False
-
-    def __init__(self, project: Project, pipeline: str, sink: JdbcAppendSink | JdbcUpsertSink) -> None:
-        """Nothing is read yet."""
-        super().__init__(project, pipeline, sink)
-        self.rewrites = sink.rewrites
-        self._database = late_writer(pipeline, sink, 0)
+    sink: JdbcAppendSink | JdbcUpsertSink
+    reader: LateWriter
 
     @override
-    def commits(self) -> Sequence[SinkCommit]:
-        return self._database.log().commits
+    def opened(self) -> LateWriter:
+        return late_writer(self.pipeline, self.sink, 0)
 
     @override
     def look(self) -> SinkSnapshot:
-        number = self._database.newest_number(self.pipeline, self.sink.name)
-        return SinkSnapshot(newest=number or 0, next=None, table=self._table)
+        return replace(super().look(), next=None)
 
-    def _table(self, spark: SparkSession) -> DataFrame | None:
+    @override
+    def table(self, spark: SparkSession) -> DataFrame | None:
         import sqlalchemy
 
-        target = self._database.target
-        if not sqlalchemy.inspect(self._database.engine).has_table(target.name, schema=target.schema):
+        target = self.reader.target
+        if not sqlalchemy.inspect(self.reader.engine).has_table(target.name, schema=target.schema):
             return None
-        return self._database.table(spark)
+        return self.reader.table(spark)
 
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
@@ -65,27 +58,25 @@ class DatabaseStore(RepairStore):
     def _described(self) -> Sequence[Mapping[str, Any]]:
         import sqlalchemy
 
-        target = self._database.target
-        return sqlalchemy.inspect(self._database.engine).get_columns(target.name, schema=target.schema)
+        target = self.reader.target
+        return sqlalchemy.inspect(self.reader.engine).get_columns(target.name, schema=target.schema)
 
     @override
     def remove(
         self,
         rows: DoubledRows,
-        ranges: Sequence[PlannedRange],
+        ranges: Sequence[RangeToRepair],
         stamp: ReconStamp,
         look: SinkSnapshot,
         failpoint: Failpoint,
     ) -> Removed:
-        writer = late_writer(self.pipeline, self.sink, look.newest)
-        writer.failpoint = failpoint
         removed = rows.removed - rows.kept
-        owned = [((one.topic, one.partition), one.span.span, one.batch_id) for one in ranges]
-        writer.remove_doubled(owned, stamp, held=rows.held, doubled=removed)
+        owned = [((of.span.topic, of.span.partition), of.span.span, of.batch_id) for of in ranges]
+        self.writer(ranges, look, failpoint).remove_doubled(owned, stamp, held=rows.held, doubled=removed)
         return Removed(rows=removed, put_back=0)
 
     @override
-    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[RangeToRepair], look: SinkSnapshot, failpoint: Failpoint) -> LateWriter:
         writer = late_writer(self.pipeline, self.sink, look.newest)
         writer.failpoint = failpoint
         return writer

@@ -7,28 +7,29 @@ table is, so that Delta refuses or drops a write that has not seen another one.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.errors import SinkError
+from recon.errors import RefusedError, SinkError
 from recon.evidence import delta_log
-from recon.model import ReconStamp, SinkCommit
+from recon.model import DeltaCommit, ReconStamp, dump_stamp
 from recon.model.wire.app_ids import app_id
 from recon.model.wire.columns import SOURCE_COLUMNS
-from recon.project import Project
 from recon.project.sinks import DeltaMergeSink, DeltaSink
-from recon.recovery.repair.doubled import DoubledRows, remove
-from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.store import Removed, RepairStore, SinkSnapshot
-from recon.sinks import BatchSink, Failpoint
-from recon.sinks.delta.append import DeltaAppend
+from recon.sinks import Failpoint
+from recon.sinks.delta.append import DeltaAppend, refusing_other_writers
+from recon.sinks.delta.commit import committing_with
 from recon.sinks.delta.merge import DeltaMerge
 from recon.sinks.reduce import MergeRows
-from recon.spark.columns import quoted
+from recon.sinks.repair import DOUBLED, KEPT_ROW, DoubledRows, RangeToRepair, Removed, RepairStore, SinkSnapshot
+from recon.spark.columns import literal, quoted
+from recon.spark.delta_tables import Merge
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
+from recon.spark.merge import Clause
 from recon.storage import Storage
 from recon.text import plural
 
@@ -44,66 +45,52 @@ _LATER = " AND ".join(
 class DeltaStore(RepairStore):
     """A Delta table that is appended to."""
 
-    def __init__(self, project: Project, pipeline: str, sink: DeltaSink | DeltaMergeSink) -> None:
-        """Nothing is read yet."""
-        super().__init__(project, pipeline, sink)
-        self.storage = Storage(project.location(sink), project.storage_options)
+    sink: DeltaSink | DeltaMergeSink
+    reader: DeltaAppend
 
     @override
-    def commits(self) -> Sequence[SinkCommit]:
-        commits = delta_log.stamped(self.storage).commits
-        return [commit for commit in commits if commit.stamp.is_of(self.pipeline, self.sink.name)]
+    def opened(self) -> DeltaAppend:
+        # With txn_app_id, too, repairs are numbered under recon's own.
+        return DeltaAppend.of(self.project, self.pipeline, self.sink.model_copy(update={"txn_app_id": None}))
 
     @override
     def look(self) -> SinkSnapshot:
-        number = delta_log.transaction_version(self.storage, app_id(self.pipeline, self.sink.name)) or 0
-        version = delta_log.latest_version(self.storage)
-        return SinkSnapshot(newest=number, next=number + 1, table=partial(self._table, version))
+        number_first = super().look()
+        return replace(number_first, table=partial(self._as_of, delta_log.latest_version(self.reader.storage)))
 
-    def _table(self, version: int | None, spark: SparkSession) -> DataFrame | None:
+    def _as_of(self, version: int | None, spark: SparkSession) -> DataFrame | None:
         if version is None:
             return None
+        uri = self.reader.storage.uri
         try:
-            return spark.read.format("delta").option("versionAsOf", version).load(self.storage.uri)
+            return spark.read.format("delta").option("versionAsOf", version).load(uri)
         except Exception as error:
-            raise SinkError(f"{self.storage.uri} cannot be read: {spark_error(error)}; nothing was written") from error
-
-    @override
-    def writer(self, ranges: Sequence[PlannedRange], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
-        writer = self._opened()
-        writer.failpoint = failpoint
-        return writer
-
-    def _opened(self) -> BatchSink:
-        assert isinstance(self.sink, DeltaSink)
-        # With txn_app_id, too, repairs are numbered under recon's own.
-        return DeltaAppend.of(self.project, self.pipeline, self.sink.model_copy(update={"txn_app_id": None}))
+            raise SinkError(f"{uri} cannot be read: {spark_error(error)}; nothing was written") from error
 
     @override
     def remove(
         self,
         rows: DoubledRows,
-        ranges: Sequence[PlannedRange],
+        ranges: Sequence[RangeToRepair],
         stamp: ReconStamp,
         look: SinkSnapshot,
         failpoint: Failpoint,
     ) -> Removed:
-        commit = remove(rows.frame.sparkSession, self.storage, rows, stamp)
+        commit = _removed(rows.frame.sparkSession, self.reader.storage, rows, stamp)
         return Removed(rows=rows.removed, put_back=rows.kept, version=commit.version)
 
 
 class MergeStore(DeltaStore):
     """A Delta table into which rows are merged by keys."""
 
-    rewrites = True
     sink: DeltaMergeSink
 
     @override
-    def _opened(self) -> BatchSink:
+    def opened(self) -> DeltaMerge:
         sink = self.sink
         if sink.newer_wins is None and sink.scd2 is None:
             sink = sink.model_copy(update={"update_when": _LATER})
-        return DeltaMerge(self.storage.uri, sink, storage_options=self.project.storage_options)
+        return DeltaMerge.of(self.project, self.pipeline, sink)
 
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
@@ -152,3 +139,44 @@ class MergeStore(DeltaStore):
 
 def _of(side: str, column: str) -> Column:
     return F.col(f"{side}.{quoted(column)}")
+
+
+def _removed(spark: SparkSession, storage: Storage, rows: DoubledRows, stamp: ReconStamp) -> DeltaCommit:
+    """Commits the removal, with recon's stamp, under the number of the stamp.
+
+    Two rows may differ in nothing at all, so that no condition tells them apart: a DELETE would take both. The MERGE's
+    source has two rows for each such offset: one that matches, by which all its rows are deleted, and one that matches
+    nothing, by which the row to keep is inserted.
+
+    Raises:
+        RefusedError: another writer took the number, or changed the table at the same moment; nothing was changed.
+    """
+    before = delta_log.latest_version(storage)
+    nothing = [F.lit(None).cast(rows.frame.schema[key].dataType).alias(key) for key in DOUBLED]
+    to_delete = rows.frame.select(*DOUBLED, F.lit(None).cast(rows.frame.schema[KEPT_ROW].dataType).alias(KEPT_ROW))
+    source = to_delete.unionByName(rows.frame.select(*nothing, KEPT_ROW))
+    same = [f"t.{name} = s.{key}" for name, key in zip(SOURCE_COLUMNS, DOUBLED, strict=True)]
+    bounds = rows.frame.agg(F.min(DOUBLED[2]), F.max(DOUBLED[2])).collect()[0]
+    near = f"t.{SOURCE_COLUMNS[2]} BETWEEN {literal(bounds[0])} AND {literal(bounds[1])}"
+    columns = [field.name for field in rows.frame.schema[KEPT_ROW].dataType]  # type: ignore[attr-defined]
+    values = {quoted(name): f"s.{KEPT_ROW}.{quoted(name)}" for name in columns}
+    merge = Merge(
+        target=storage.uri,
+        source=source,
+        on=" AND ".join([*same, near]),
+        clauses=[
+            Clause(matched=True),
+            Clause(matched=False, condition=f"s.{KEPT_ROW} IS NOT NULL", values=values),
+        ],
+    )
+    metadata, app, number = dump_stamp(stamp), app_id(stamp.pipeline, stamp.sink), stamp.number or 0
+    with committing_with(spark, metadata, app, number), refusing_other_writers(storage.uri, stamp):
+        merge.execute()
+    commit = delta_log.find_stamped(storage, app, number, after=-1 if before is None else before)
+    if commit is None or commit.user_metadata != metadata:
+        raise RefusedError(
+            f"another writer of pipeline {stamp.pipeline}, sink {stamp.sink} took write {number} at the same moment; "
+            "nothing was removed here: run it again",
+            number,
+        )
+    return commit
