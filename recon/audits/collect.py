@@ -23,10 +23,11 @@ from recon.checks.engine.reading import Reading
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import observed
 from recon.evidence.observed_rows import placed
-from recon.judge.history.database_counts import may_be_doubled
+from recon.judge.history.database_counts import TableJudged, may_be_doubled
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.foreign_rows import search
-from recon.judge.history.quarantine_log import QuarantineLog, is_relied_on, quarantines
+from recon.judge.history.quarantine_log import QuarantineJudged, QuarantineLog, is_relied_on, quarantines
+from recon.judge.history.table_history import TableVersion
 from recon.judge.kafka.kafka_states import leaders_seen
 from recon.lazy import np
 from recon.ledger import Ledger
@@ -604,18 +605,18 @@ class _Reader:
         return {s.name: self._history(s, slices.get(s.name), proofs.of_sink.get(s.name), files) for s in tables}
 
     def _history(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> DeltaWitness:
-        first, judged = None, state.table_version if state is not None else None
+        first, table = None, state.memory(TableVersion) if state is not None else None
         if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. The version of a release or of a
             # repair says nothing about how far the micro-batches have come.
             anchors = [i for i in range(of_sink.anchors) if of_sink.heads[i].is_micro_batch]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
-        if first is None or state is None or judged is None:
+        if first is None or table is None or table.version is None:
             return self.sources.history(sink, first, files=files)
         # Entries before may claim versions that a former table had, or an older copy lacks which was put in its place.
-        log = self.sources.history(sink, min(first, judged + 1), files=files)
-        another = log.table_id not in (None, state.table_id) or (log.last is not None and log.last < judged)
+        log = self.sources.history(sink, min(first, table.version + 1), files=files)
+        another = log.table_id not in (None, table.table_id) or (log.last is not None and log.last < table.version)
         return self.sources.history(sink, None, files=files) if another else log
 
     def sink_logs(self, slices: Slices, begin: datetime | None, proofs: Proofs) -> Mapping[str, SinkLog]:
@@ -630,8 +631,7 @@ class _Reader:
         since = None if restored or begin is None else self._recorded_since(heads, begin, state)
         topics = {covered.topic for covered in (state.coverage if state is not None else ())}
         topics |= {name for _, name, _ in of_sink.ranges.topics} if of_sink is not None else set()
-        known_table = state.table if state is not None else None
-        return replace(self.sources.sink_log(sink, since, topics, known_table), since=since)
+        return replace(self.sources.sink_log(sink, since, topics, proofs.memory(sink.name, TableJudged)), since=since)
 
     def _recorded_since(self, heads: Sequence[EntryHead], begin: datetime, state: SinkProof | None) -> datetime:
         """The earliest time at which the sink may have recorded what these entries say.
@@ -668,10 +668,10 @@ class _Reader:
 
     def _quarantine_log(self, sink: Sink, of_sink: LedgerSlice, proofs: Proofs) -> DeltaWitness | Unavailable | None:
         """The commits behind those that were judged; all of them where entries of the slice are held against them."""
-        state = proofs.of_sink.get(sink.name)
-        judged = state.quarantine.version if state is not None and state.quarantine is not None else None
-        if judged is not None and not of_sink.complete and not quarantines(of_sink):
-            log = _attempt("quarantine", lambda: self.sources.quarantine_log(sink, judged + 1))
+        judged = proofs.memory(sink.name, QuarantineJudged)
+        version = judged.version if judged is not None else None
+        if version is not None and not of_sink.complete and not quarantines(of_sink):
+            log = _attempt("quarantine", lambda: self.sources.quarantine_log(sink, version + 1))
             if not isinstance(log, DeltaWitness) or not QuarantineLog.of(of_sink, log, proofs).needs_whole:
                 return log
         return _attempt("quarantine", lambda: self.sources.quarantine_log(sink, None))

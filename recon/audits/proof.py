@@ -13,30 +13,24 @@ from itertools import chain
 
 from recon.audits import summary
 from recon.audits.scope import Place, stretches
-from recon.judge.history import database_counts as counts
-from recon.judge.history.foreign_rows import to_remember
-from recon.judge.history.quarantine_log import quarantine_judged
-from recon.judge.history.row_balance import rows_to_remember
+from recon.judge.kafka.judged_logs import is_log_doubted
 from recon.judge.kafka.topic_ids import with_topic_ids
+from recon.judge.memories import remembered
 from recon.model import (
     RUNNING,
     CheckResult,
     Code,
-    DeltaWitness,
     EntryHead,
     LedgerSlice,
     Level,
     Witnesses,
     known,
 )
+from recon.model.memory import SinkAudit
 from recon.model.offsets import Spans
 from recon.model.proof import (
-    MOST_WITHOUT_RECORD,
-    OF_UNREAD_RANGES,
     CoveredRanges,
     FindingPlace,
-    LogJudged,
-    OffsetsWithoutRecord,
     OpenFinding,
     SinkProof,
     place_of,
@@ -69,9 +63,11 @@ def advance(
     mine = _of_sink(results, sink)
     if ledger is None or not refutes(sink, witnesses):
         return None
-    before = with_topic_ids(before, replace(witnesses, sink=sink)) if before is not None else None
+    witnesses = replace(witnesses, sink=sink)
+    before = with_topic_ids(before, witnesses) if before is not None else None
+    audit = SinkAudit(before=before, ledger=ledger, witnesses=witnesses, results=mine)
     if not _whole(mine, sink):
-        return _with_refuted(before, ledger, mine, witnesses, invocation_id)
+        return _with_refuted(audit, invocation_id)
     settled = _settled(ledger, mine, witnesses)
     ends = [(before.position, before.chain_head, before.committed_at)] if before is not None else []
     ends += [(head.sequence, head.entry_hash, head.committed_at) for head in settled[-1:]]
@@ -82,8 +78,8 @@ def advance(
     position, chain_head, committed_at = max(ends, key=lambda end: end[0], default=(0, "", None))
     first = _first(ledger)
     begun = before if before is not None and before.position else None
-    table = (known(witnesses.delta) or {}).get(sink)
-    covered, of_sink = _covered(before, ledger, len(settled)), replace(witnesses, sink=sink)
+    judged, covered = len(ledger.heads) - ledger.anchors, _covered(before, ledger, len(settled))
+    read = covered if len(settled) == judged else _covered(before, ledger, judged)
     return SinkProof(
         pipeline=witnesses.pipeline,
         sink=sink,
@@ -94,19 +90,8 @@ def advance(
         committed_at=committed_at,
         first_epoch=begun.first_epoch if begun is not None else first.epoch,
         first_batch_id=begun.first_batch_id if begun is not None else first.batch_id,
-        unwitnessed=(begun is not None and begun.unwitnessed)
-        or any(f.code is Code.UNWITNESSED for r in mine for f in r.findings),
-        filtered=(before is not None and before.filtered) or any(head.rows_filtered for head in settled),
-        table_id=table.table_id if table is not None else None,
-        table_version=table.last if table is not None else None,
-        table_rows=_rows(before, table, of_sink),
-        other_rows=counts.other_rows(of_sink),
-        table=counts.table_judged(of_sink),
-        quarantine=quarantine_judged(ledger, witnesses),
-        of_others=to_remember(before, of_sink, covered),
-        without_record=_without_record(before, mine, witnesses.isolation_level),
         coverage=covered,
-        logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
+        memories=remembered(replace(audit, settled=settled, coverage=covered, read=read), whole=True),
         open=opened,
     )
 
@@ -122,22 +107,17 @@ def refutes(sink: str, witnesses: Witnesses) -> bool:
     return ledger is not None and bool(ledger.heads) and _joins(witnesses.proofs.of_sink.get(sink), ledger)
 
 
-def _with_refuted(
-    before: SinkProof | None,
-    ledger: LedgerSlice,
-    results: Sequence[CheckResult],
-    witnesses: Witnesses,
-    invocation_id: str,
-) -> SinkProof | None:
+def _with_refuted(audit: SinkAudit, invocation_id: str) -> SinkProof | None:
     """The state before, with what an audit saw that did not evaluate every check; None where that is nothing new.
 
-    That is what it refuted, and which offsets have no record. What was open stays so, also what the audit saw repaired:
+    That is what it refuted, and what any audit remembers. What was open stays so, also what the audit saw repaired:
     the next one that advances the proof sees it again.
     """
-    earlier, now = before.open if before is not None else (), witnesses.now
-    refuted = [one for one in _found(earlier, results, now) if one.finding.level is Level.FAIL]
-    without_record = _without_record(before, results, witnesses.isolation_level)
-    if not refuted and without_record == (before.without_record if before is not None else ()):
+    before, ledger, now = audit.before, audit.ledger, audit.witnesses.now
+    earlier = before.open if before is not None else ()
+    refuted = [found for found in _found(earlier, audit.results, now) if found.finding.level is Level.FAIL]
+    memories = remembered(audit, whole=False)
+    if not refuted and memories == (before.memories if before is not None else {}):
         return None
     opened = _by_place(earlier)
     for one in refuted:
@@ -162,7 +142,7 @@ def _with_refuted(
             first_batch_id=first.batch_id,
         )
     opened_now = tuple(chain.from_iterable(opened.values()))
-    return replace(before, invocation_id=invocation_id, open=opened_now, without_record=without_record)
+    return replace(before, invocation_id=invocation_id, open=opened_now, memories=memories)
 
 
 def _by_place(found: Iterable[OpenFinding]) -> defaultdict[tuple[str, FindingPlace], list[OpenFinding]]:
@@ -180,14 +160,6 @@ def _first(ledger: LedgerSlice) -> EntryHead:
 
 def _of_sink(results: Sequence[CheckResult], sink: str) -> list[CheckResult]:
     return [r for r in results if r.kind == "evidence" and r.sink in (None, sink) and r.check not in RUNNING]
-
-
-def _rows(before: SinkProof | None, table: DeltaWitness | None, witnesses: Witnesses) -> tuple[int, int] | None:
-    """How many rows the table has at its newest version; what was known before where this audit cannot tell."""
-    rows = rows_to_remember(witnesses, table) if table is not None else None
-    if rows is None or table is None or table.last is None:
-        return before.table_rows if before is not None else None
-    return table.last, rows
 
 
 def _whole(results: Sequence[CheckResult], sink: str) -> bool:
@@ -219,7 +191,7 @@ def _settled(ledger: LedgerSlice, results: Sequence[CheckResult], witnesses: Wit
     """
     judged = ledger.heads[ledger.anchors :]
     findings = [f for r in results for f in r.findings]
-    if _is_log_doubted(results):
+    if is_log_doubted(results):
         return ()
     open_ = {(f.epoch, f.batch_id) for f in findings if f.code is Code.INFLIGHT and f.batch_id is not None}
     undecided = _undecided(ledger, witnesses)
@@ -231,66 +203,6 @@ def _settled(ledger: LedgerSlice, results: Sequence[CheckResult], witnesses: Wit
             if any(read.end_offset > undecided.get((read.topic, read.partition), read.end_offset) for read in ranges):
                 return judged[:place]
     return judged
-
-
-def _is_log_doubted(results: Sequence[CheckResult]) -> bool:
-    """Whether it is not known if Kafka's log is the one that was read."""
-    findings = [f for r in results for f in r.findings]
-    return any(f.level is Level.UNPROVED and f.topic is not None and f.span is None for f in findings)
-
-
-def _logs(
-    before: SinkProof | None,
-    ledger: LedgerSlice,
-    covered: Sequence[CoveredRanges],
-    witnesses: Witnesses,
-    *,
-    doubted: bool,
-) -> tuple[LogJudged, ...]:
-    """The logs as Kafka describes them now, up to what was read of them; of the others what was known before.
-
-    Where it is doubted that they are the ones that were read, the question stays, and the logs of now are added: the
-    next election is another question.
-    """
-    known_before = before.logs if before is not None else ()
-    if doubted:
-        covered = _covered(before, ledger, len(ledger.heads) - ledger.anchors)
-    seen = _logs_now({_leader(log): log.position for log in known_before}, covered, witnesses)
-    if doubted:
-        leaders = set(map(_leader, known_before))
-        return (*known_before, *(log for log in seen.values() if _leader(log) not in leaders))
-    return (*(log for log in known_before if _leader(log)[:3] not in seen), *seen.values())
-
-
-def _leader(log: LogJudged) -> tuple[str, str | None, int, int]:
-    return log.topic, log.topic_id, log.partition, log.leader_epoch
-
-
-def _logs_now(
-    positions: Mapping[tuple[str, str | None, int, int], int], covered: Sequence[CoveredRanges], witnesses: Witnesses
-) -> Mapping[tuple[str, str | None, int], LogJudged]:
-    """The logs that Kafka has of what was covered; `positions` are known already, by leader epoch."""
-    logs: dict[tuple[str, str | None, int], LogJudged] = {}
-    for one in covered:
-        topic = witnesses.topic(one.topic)
-        partition = topic.partitions.get(one.partition) if topic is not None else None
-        if topic is None or partition is None or partition.leader_epoch is None or topic.topic_id != one.topic_id:
-            continue
-        place, position = (one.topic, one.topic_id, one.partition), one.ranges[-1][1] if one.ranges else 0
-        position = max(position, positions.get((*place, partition.leader_epoch), 0))
-        if place in logs:
-            position = max(position, logs[place].position)  # another source of the query may have come further
-        logs[place] = LogJudged(
-            topic=one.topic,
-            topic_id=one.topic_id,
-            partition=one.partition,
-            leader_epoch=partition.leader_epoch,
-            position=min(position, partition.high_watermark),
-            open_transactions=(partition.last_stable, partition.high_watermark)
-            if partition.last_stable < partition.high_watermark
-            else None,
-        )
-    return logs
 
 
 def _undecided(ledger: LedgerSlice, witnesses: Witnesses) -> Mapping[tuple[str, int], int]:
@@ -315,30 +227,6 @@ def _covered(before: SinkProof | None, ledger: LedgerSlice, settled: int) -> tup
     return tuple(
         CoveredRanges(source=s, topic=t, topic_id=i, partition=p, ranges=tuple((a, b) for a, b in Spans.of(spans)))
         for (s, t, i, p), spans in sorted(ranges.items(), key=lambda item: (item[0][0], item[0][1], item[0][3]))
-    )
-
-
-def _without_record(
-    before: SinkProof | None, results: Sequence[CheckResult], isolation_level: str
-) -> tuple[OffsetsWithoutRecord, ...]:
-    """The ranges that no micro-batch with an entry read, and of which audits saw that they have no record."""
-    known_empty = before.without_record if before is not None else ()
-    ranges = {(o.topic, o.topic_id, o.partition, o.isolation_level): list(o.ranges) for o in known_empty}
-    for found in (f for r in results if r.check in OF_UNREAD_RANGES for f in r.findings):
-        if found.code is Code.EXPLAINED and found.span and found.topic is not None and found.partition is not None:
-            where = (found.topic, found.topic_id, found.partition, isolation_level)
-            ranges.setdefault(where, []).append(found.span)
-    return tuple(
-        OffsetsWithoutRecord(
-            topic=topic,
-            topic_id=topic_id,
-            partition=partition,
-            isolation_level=level,
-            ranges=tuple((start, end) for start, end in Spans.of(spans))[-MOST_WITHOUT_RECORD:],
-        )
-        for (topic, topic_id, partition, level), spans in sorted(
-            ranges.items(), key=lambda item: (item[0][0], item[0][2])
-        )
     )
 
 

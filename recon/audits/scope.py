@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from recon.judge.rows.surplus_rows import EarlierBatches
 from recon.lazy import np
 from recon.model import CheckResult, Code, LedgerSlice, RangeTable
 from recon.model.ledger import firsts, sortable
@@ -52,7 +53,7 @@ def unwitnessed_before(
     """The first micro-batch that the verdict speaks of, where others are known to have run before; else ""."""
     found = {f.sink for r in results for f in r.findings if f.code is Code.UNWITNESSED and f.sink is not None}
     proved = _proved(proofs)
-    firsts = {proof.first_batch_id for proof in proved.values() if proof.unwitnessed}
+    firsts = {proof.first_batch_id for proof in proved.values() if proof.memory(EarlierBatches) is not None}
     new = [ledgers[sink] for sink in found - proved.keys() if sink in ledgers]
     firsts |= {ledger.heads[0].batch_id for ledger in new if ledger.heads}
     return f"micro-batch {max(firsts)}" if firsts else ""

@@ -13,6 +13,7 @@ from recon.audits.session import AuditSession
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows, source_files, source_table
 from recon.evidence.kafka_admin import UnreachableError
+from recon.judge.history.database_counts import TableJudged
 from recon.ledger import Ledger, quarantined
 from recon.ledger.erasures import ErasureTable
 from recon.ledger.progress import read_progress
@@ -34,7 +35,6 @@ from recon.model import (
 from recon.model.erasure import Erasure
 from recon.model.evidence import Answers, Questions
 from recon.model.offsets import OffsetSpan, Span
-from recon.model.proof import TableJudged
 from recon.model.wire.columns import OWN_NAMES
 from recon.observer import ObservationResult, look
 from recon.project import Pipeline, Project, Sink

@@ -13,15 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from typing_extensions import override
 
 from recon.lazy import np
 from recon.model import Code, LedgerSlice, SourceFiles, SourceLog, Unavailable, Witnesses, known, why_unknown
 from recon.model.delta_offsets import is_delta, offset_of
 from recon.model.ledger import sortable
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 from recon.model.once import once
 from recon.model.positions import contents, is_kafka, partition_name, place
+from recon.model.proof import OF_UNREAD_RANGES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 ASKED = 10_000  # offsets of a range that no micro-batch read, about which Kafka is asked first
+_MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that are remembered; audits judge the newest entries again
 NO_RECORD = "hold no record for the stream"
 Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
 
@@ -591,19 +596,66 @@ def _still_held(witnesses: Witnesses, key: Key, span: Span, log_start: int) -> s
     return f"Kafka still holds them (log start {log_start}): read exactly this range once more (`recon repair plan`)"
 
 
+@dataclass(frozen=True, kw_only=True)
+class OffsetsWithoutRecord:
+    """Offsets of one topic partition that no entry holds, and that have no record for the stream, as an audit saw.
+
+    They have transaction markers or aborted records. Kafka deletes these, too, and then no witness tells. The ranges
+    are half-open and ascending. `isolation_level` is the stream's as recon.yml had it then: where that was corrected
+    since, aborted records are records.
+    """
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    isolation_level: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutRecord(SinkMemory):
+    """Ranges that no micro-batch with an entry read, and that have no record: the newest of each topic partition."""
+
+    name: ClassVar[str] = "without_record"
+    of_any_audit: ClassVar[bool] = True
+    offsets: tuple[OffsetsWithoutRecord, ...]
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        known_empty, level = before.offsets if before is not None else (), audit.witnesses.isolation_level
+        ranges = {(o.topic, o.topic_id, o.partition, o.isolation_level): list(o.ranges) for o in known_empty}
+        for found in (f for r in audit.results if r.check in OF_UNREAD_RANGES for f in r.findings):
+            if found.code is Code.EXPLAINED and found.span and found.topic is not None and found.partition is not None:
+                ranges.setdefault((found.topic, found.topic_id, found.partition, level), []).append(found.span)
+        offsets = tuple(
+            OffsetsWithoutRecord(
+                topic=topic,
+                topic_id=topic_id,
+                partition=partition,
+                isolation_level=of_level,
+                ranges=tuple((start, end) for start, end in Spans.of(spans))[-_MOST_WITHOUT_RECORD:],
+            )
+            for (topic, topic_id, partition, of_level), spans in sorted(
+                ranges.items(), key=lambda item: (item[0][0], item[0][2])
+            )
+        )
+        return cls(offsets=offsets) if offsets else None
+
+
 def without_record(witnesses: Witnesses, key: Key, topic_id: str | None) -> Spans:
     """The offsets that no entry holds and of which an earlier audit saw that they have no record for the stream.
 
     What has no record for a reader of all records has none for one of committed records.
     """
-    proof = witnesses.proof
+    known_empty = witnesses.memory(WithoutRecord)
     of_place = (
-        one
-        for one in (proof.without_record if proof is not None else ())
-        if (one.topic, one.topic_id, one.partition) == (key.topic, topic_id, key.partition)
-        and one.isolation_level in (witnesses.isolation_level, "read_uncommitted")
+        empty
+        for empty in (known_empty.offsets if known_empty is not None else ())
+        if (empty.topic, empty.topic_id, empty.partition) == (key.topic, topic_id, key.partition)
+        and empty.isolation_level in (witnesses.isolation_level, "read_uncommitted")
     )
-    return Spans.of(span for one in of_place for span in one.ranges)
+    return Spans.of(span for empty in of_place for span in empty.ranges)
 
 
 def _holds_none(witnesses: Witnesses, key: Key, topic_id: str | None, span: Span) -> bool:

@@ -91,8 +91,10 @@ class ProofTable:
                 f"{place} was stored by recon {row['recon_version']}, and this is {__version__}; use that version, or "
                 "a later one"
             )
+        from recon.judge.memories import MEMORIES  # the hook opens the ledger, and reads no state
+
         try:
-            proof = parse_proof(row["state"])
+            proof = parse_proof(row["state"], MEMORIES)
         except UnknownFieldError as error:
             raise LaterProof(f"{place}: {error}; use the version that stored it, or a later one") from error
         except LedgerError as error:

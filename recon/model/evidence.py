@@ -861,6 +861,10 @@ class Witnesses:
         """The state that earlier audits left of the judged sink; None before the first."""
         return self.proofs.of_sink.get(self.sink or "")
 
+    def memory(self, kind: type[W]) -> W | None:
+        """What earlier audits remember of the judged sink, of one kind; None for nothing."""
+        return self.proofs.memory(self.sink, kind)
+
     def _of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
         return (known(by_sink) or {}).get(self.sink or "")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from recon.errors import ConfigError
 from recon.model.erasure import Erasure
@@ -17,6 +18,7 @@ from recon.model.offsets import Span, Spans
 from recon.model.result import LOST, TWICE, Code, Finding, Level
 from recon.text import some
 
+M = TypeVar("M")
 _SHORTEST = 4  # characters of a finding's id
 
 # Findings about the present state of the stream or of Kafka: the next audit sees for itself.
@@ -25,9 +27,6 @@ _CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "checkpoint_commits"})
 
 # These checks report ranges that no micro-batch read into the sink; an entry that reads one later repairs it.
 OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets", "atomicity"})
-
-
-MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that a state keeps; audits judge the newest entries again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,97 +149,6 @@ class CoveredRanges:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogJudged:
-    """The log of a topic partition as an audit judged it: all below `position` was read of it.
-
-    `leader_epoch` was the newest one; where the log is cut off later, another leader's begins below `position`.
-    `open_transactions` are the offsets that no reader of committed records had yet: [last stable offset, end), if any.
-    """
-
-    topic: str
-    topic_id: str | None
-    partition: int
-    leader_epoch: int
-    position: int
-    open_transactions: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuarantineJudged:
-    """How far an audit judged the log of a sink's quarantine table: up to this version of the table with this id.
-
-    Both are None where there was no table. `missing` is how many rows the table had fewer than should wait there, by
-    the newest audit that counted them: they were reported, and are reported no more than once.
-    """
-
-    table_id: str | None = None
-    version: int | None = None
-    missing: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableFingerprint:
-    """The fingerprint of the source offsets in a database table, as of its write with the number `newest`.
-
-    It is that of all rows which have a `_batch_id`, of the topics that the sink reads, without those of the writes
-    `pending`, as (epoch, batch_id): their entries were not in the ledger yet when it was read.
-    """
-
-    location: str
-    newest: int
-    value: int
-    pending: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableJudged:
-    """The rows of a database table as an audit counted them.
-
-    `own` is how many rows of the topics that the sink reads it had besides those that the record of this sink accounts
-    for, `numbered` how many of these have a `_batch_id`. `repeated` is how many rows of these topics had the source
-    offset of another row, with those that repairs removed since. None where an audit could not say. `together` is
-    whether the same audit counted both; else `repeated` is of an earlier one. `record` is what the sink's own record
-    had, of tables and of files: the number of the newest write, how many writes there were, and the rows that they
-    brought. `fingerprint` is None where the database did not compute it.
-    """
-
-    own: int | None = None
-    repeated: int | None = None
-    together: bool = True
-    record: tuple[int, int, int | None] | None = None
-    numbered: int | None = None
-    fingerprint: TableFingerprint | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OffsetsOfOthers:
-    """Offsets of one topic partition of which an audit saw rows that another program had added to the sink.
-
-    The ranges are half-open and ascending, and may hold other offsets besides.
-    """
-
-    topic: str
-    partition: int
-    ranges: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OffsetsWithoutRecord:
-    """Offsets of one topic partition that no entry holds, and that have no record for the stream, as an audit saw.
-
-    They have transaction markers or aborted records. Kafka deletes these, too, and then no witness tells. The ranges
-    are half-open and ascending. `isolation_level` is the stream's as recon.yml had it then: where that was corrected
-    since, aborted records are records.
-    """
-
-    topic: str
-    topic_id: str | None
-    partition: int
-    isolation_level: str
-    ranges: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class SinkProof:
     """The state after an audit, or after somebody accepted a finding.
 
@@ -250,24 +158,9 @@ class SinkProof:
         chain_head: that entry's entry_hash.
         committed_at: that entry's time; None before one was judged.
         first_epoch, first_batch_id: the micro-batch that the proof begins with.
-        unwitnessed: whether micro-batches before it are known, which no proof speaks of.
-        filtered: whether the transform dropped rows of a micro-batch that was judged.
-        table_id, table_version: the sink's Delta table, and the version up to which its commits were judged; None for
-            other sinks.
-        table_rows: (version, rows): how many rows the table had at a version up to which every one was accounted for,
-            by the newest audit that could say so and advanced the proof.
-        other_rows: how many rows a sink that is no Delta table had besides those that its own record accounted for.
-        table: what the newest audit that counted the rows of a database table remembers of them besides.
-        quarantine: how far the log of its quarantine table was judged; None where no audit did, or an older version of
-            recon stored the state.
-        of_others: the offsets of rows of others that the query may write, or write again, later; when it does, the
-            sink has them twice, and its log need not show their commits any more.
-        without_record: of each topic partition the newest `MOST_WITHOUT_RECORD` ranges that have no record, as audits
-            saw.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
-        logs: Kafka's logs as the audit saw them, where the broker gave leader epochs; one that is doubted stays, and
-            the log that the audit saw in its place follows it.
+        memories: what `recon.judge.memories` lists, by its type, as far as it is known.
         open: findings that are not repaired; among them those that somebody accepted.
         sequence: the number of this state in its own chain, from 1 on.
         audited_at: when the newest audit that left a state stored it, UTC: somebody may have accepted findings since.
@@ -283,23 +176,17 @@ class SinkProof:
     first_epoch: int
     first_batch_id: int
     committed_at: datetime | None = None
-    unwitnessed: bool = False
-    filtered: bool = False
-    table_id: str | None = None
-    table_version: int | None = None
-    table_rows: tuple[int, int] | None = None
-    other_rows: int | None = None
-    table: TableJudged | None = None
-    quarantine: QuarantineJudged | None = None
-    of_others: tuple[OffsetsOfOthers, ...] = ()
-    without_record: tuple[OffsetsWithoutRecord, ...] = ()
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
-    logs: tuple[LogJudged, ...] = ()
+    memories: Mapping[type, Any] = field(default_factory=dict)
     open: tuple[OpenFinding, ...] = ()
     sequence: int = 0
     entry_hash: str = ""
     audited_at: datetime | None = None
+
+    def memory(self, kind: type[M]) -> M | None:
+        """What is remembered of one kind; None for nothing."""
+        return cast("M | None", self.memories.get(kind))
 
     @property
     def begins(self) -> Mapping[tuple[str, int], int]:
@@ -359,3 +246,8 @@ class Proofs:
     erasures_edited: Mapping[str, str] = field(default_factory=dict)
     erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     erasures_unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def memory(self, sink: str | None, kind: type[M]) -> M | None:
+        """What earlier audits remember of a sink, of one kind; None for nothing."""
+        proof = self.of_sink.get(sink or "")
+        return proof.memory(kind) if proof is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,13 @@ from recon.model import (
     Witnesses,
     offsets_text,
 )
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Spans
 from recon.model.proof import SinkProof
 from recon.testing import evidence
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, Range, head_of
+
+M = TypeVar("M", bound=SinkMemory)
 
 
 def regular_ledger(batches: int, partitions: int, size: int = 100, **fields: Any) -> LedgerSlice:
@@ -129,8 +132,8 @@ def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
 delta_log = delta  # where an argument hides the name
 
 
-def sink_proof(**fields: Any) -> SinkProof:
-    """What earlier audits proved of the sink: nothing but what is told."""
+def sink_proof(*memories: SinkMemory | None, **fields: Any) -> SinkProof:
+    """What earlier audits proved of the sink, and remember of it: nothing but what is told."""
     made: dict[str, Any] = {
         "pipeline": PIPELINE,
         "sink": SINK,
@@ -140,8 +143,16 @@ def sink_proof(**fields: Any) -> SinkProof:
         "chain_head": "",
         "first_epoch": 0,
         "first_batch_id": 0,
+        "memories": {type(memory): memory for memory in memories if memory is not None},
     }
     return SinkProof(**{**made, **fields})
+
+
+def after(kind: type[M], seen: Witnesses, slice_: LedgerSlice | None = None) -> M | None:
+    """What is remembered of one kind after an audit which saw this; without it, as before."""
+    of_sink = slice_ or seen.ledger
+    assert of_sink is not None
+    return kind.after(seen.memory(kind), SinkAudit(before=seen.proof, ledger=of_sink, witnesses=seen, results=()))
 
 
 def group(batch_id: int, *present: Range, rows: int | None = None, partition: int = 0, topic: str = TOPIC) -> RowGroup:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from typing_extensions import override
 
-from recon.judge.history.foreign_rows import MOST_RANGES
+from recon.judge.history.foreign_rows import MOST_RANGES, ForeignRows
 from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
@@ -513,7 +513,9 @@ def test_another_program_adds_a_record_that_the_query_reads_days_later() -> None
 
 def of_others(world: World) -> dict[int, list[int]]:
     """The offsets that the proof remembers of rows of others, by partition."""
-    return {one.partition: [o for span in one.ranges for o in range(*span)] for one in state(world).of_others}
+    known = state(world).memory(ForeignRows)
+    offsets = known.offsets if known is not None else ()
+    return {of.partition: [o for span in of.ranges for o in range(*span)] for of in offsets}
 
 
 def stranger_adds_unread(offsets: Sequence[int], world: World | None = None) -> World:
@@ -682,8 +684,8 @@ def test_how_much_a_state_remembers_of_what_others_added() -> None:
     world.append_as_stranger([(TOPIC, "id-1", p, 20 + 3 * n) for p in range(2) for n in range(MOST_RANGES)])
     world.append_as_stranger([(TOPIC, "id-1", 1, 20 + 3 * MOST_RANGES)])
     assert later(world).codes == {"UNSTAMPED"}
-    ranges = [span for one in state(world).of_others for span in one.ranges]
-    assert len(ranges) == MOST_RANGES
+    known = state(world).memory(ForeignRows)
+    assert known is not None and sum(len(of.ranges) for of in known.offsets) == MOST_RANGES
     kept = of_others(world)
     added = {(row.place[2], row.place[3]) for row in world.rows if row.pipeline is None}
     assert added <= {(p, offset) for p, offsets in kept.items() for offset in offsets}

@@ -349,7 +349,7 @@ def test_what_the_first_audit_refutes_stays_open_though_it_lacks_a_witness() -> 
     world.micro_batch(skip=4)
     assert audit(world, sources_of=WithoutKafka).codes >= {"GAP"}
     first = state(world)
-    assert (first.position, first.table_version, first.coverage) == (0, None, ())
+    assert (first.position, first.memories, first.coverage) == (0, {}, ())
     assert {one.finding.span for one in first.open} == {(15, 19)}
     # Nothing was proved: the next audit judges the whole ledger, as the first one does.
     judgement = audit(world)

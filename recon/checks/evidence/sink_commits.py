@@ -12,6 +12,8 @@ from recon.checks.base import EvidenceCheck
 from recon.judge.coverage import widths
 from recon.judge.findings import Findings, ledger_of, named, no_entries, quiet
 from recon.judge.history.database_counts import (
+    OtherRows,
+    TableJudged,
     digest,
     not_counted,
     nothing_repeated,
@@ -111,7 +113,8 @@ def _report_gone(log: SinkLog, findings: Findings) -> None:
 def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Writes that the sink's own record had at the last audit, and has no more, or with other numbers of rows."""
     proof, now = witnesses.proof, log.record
-    before = proof.table.record if proof is not None and proof.table is not None else None
+    judged = witnesses.memory(TableJudged)
+    before = judged.record if judged is not None else None
     if proof is None or before is None or (log.exists and not isinstance(now, RecordCount)):
         return
     number, writes, rows = before
@@ -134,7 +137,7 @@ def _judge_record(witnesses: Witnesses, log: SinkLog, findings: Findings) -> Non
 def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
     """Rows that were removed since they were written, by whomever: the record does not know."""
     proof, gone = witnesses.proof, rows_removed(witnesses)
-    counted = proof is not None and (proof.other_rows is not None or proof.table is not None)
+    counted = witnesses.memory(OtherRows) is not None or witnesses.memory(TableJudged) is not None
     since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else "since then"
     if gone > 0:
         rows, them = plural(gone, "row"), "it" if gone == 1 else "them"

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from typing_extensions import override
 
 from recon.judge.coverage import by_partition, coverage
 from recon.judge.stateful_operators import operators_of
@@ -24,11 +27,85 @@ from recon.model import (
     Witnesses,
 )
 from recon.model.fingerprint import PRIME
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Spans
 from recon.model.once import once
-from recon.model.proof import TableFingerprint, TableJudged
 from recon.model.wire.stamp import reads_any_of
 from recon.text import plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFingerprint:
+    """The fingerprint of the source offsets in a database table, as of its write with the number `newest`.
+
+    It is that of all rows which have a `_batch_id`, of the topics that the sink reads, without those of the writes
+    `pending`, as (epoch, batch_id): their entries were not in the ledger yet when it was read.
+    """
+
+    location: str
+    newest: int
+    value: int
+    pending: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJudged(SinkMemory):
+    """The rows of a database table as an audit counted them.
+
+    `own` is how many rows of the topics that the sink reads it had besides those that the record of this sink accounts
+    for, `numbered` how many of these have a `_batch_id`. `repeated` is how many rows of these topics had the source
+    offset of another row, with those that repairs removed since. None where an audit could not say. `together` is
+    whether the same audit counted both; else `repeated` is of an earlier one. `record` is what the sink's own record
+    had, of tables and of files: the number of the newest write, how many writes there were, and the rows that they
+    brought. `fingerprint` is None where the database did not compute it.
+    """
+
+    name: ClassVar[str] = "table"
+    own: int | None = None
+    repeated: int | None = None
+    together: bool = True
+    record: tuple[int, int, int | None] | None = None
+    numbered: int | None = None
+    fingerprint: TableFingerprint | None = None
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        """What was known before, where this audit could not count."""
+        witnesses, known = audit.witnesses, before or cls()
+        log, figures = witnesses.sink_record, _figures(witnesses)
+        if log is not None and not log.exists:
+            known = replace(known, record=None)  # that it is gone is told by the audit that finds it so
+        elif log is not None and isinstance(log.record, RecordCount):
+            known = replace(known, record=(log.record.newest, log.record.writes, log.record.rows))
+        if figures is None:
+            return known if known != cls() else before
+        own = known.own if figures.own is None else figures.own
+        summed = _summed(witnesses)
+        fingerprint = summed.known if summed is not None else None
+        count = _count(witnesses)
+        unread = count is not None and not count.numbered  # for want of the columns: the next audit may see them again
+        numbered = known.numbered if unread else figures.numbered
+        known = replace(known, own=own, numbered=numbered, fingerprint=fingerprint)
+        if figures.repeated is None:
+            return replace(known, together=False)
+        return replace(known, repeated=figures.repeated, together=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherRows(SinkMemory):
+    """How many rows a sink that is no Delta table had besides those that its own record accounted for."""
+
+    name: ClassVar[str] = "other_rows"
+    rows: int
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        """What was known before, where this audit could not count them."""
+        log, figures = audit.witnesses.sink_record, _figures(audit.witnesses)
+        now = figures.all if figures is not None else log.other_rows if log is not None else None
+        return cls(rows=now) if isinstance(now, int) else before
 
 
 @dataclass(frozen=True)
@@ -63,19 +140,18 @@ def rows_changed(witnesses: Witnesses) -> int:
     From the first audit on, for one that has none before it; 0 where the sink cannot tell. Rows of other topics, which
     another pipeline of recon's writes into the same table, are not counted as long as it writes none of ours.
     """
-    log, proof = witnesses.sink_record, witnesses.proof
-    figures = _figures(witnesses)
+    log, figures = witnesses.sink_record, _figures(witnesses)
     now: int | Unavailable | None
     if figures is None:
         now = log.other_rows if log is not None else None
     elif _is_apart(witnesses):
-        before = proof.table if proof is not None else None
-        return 0 if figures.own is None else figures.own - ((before.own if before is not None else None) or 0)
+        return 0 if figures.own is None else figures.own - (_known(witnesses).own or 0)
     else:
         now = figures.all
     if not isinstance(now, int):
         return 0
-    return now - ((proof.other_rows if proof is not None else None) or 0)
+    known = witnesses.memory(OtherRows)
+    return now - (known.rows if known is not None else 0)
 
 
 def rows_repeated(witnesses: Witnesses) -> int:
@@ -92,11 +168,11 @@ def rows_removed(witnesses: Witnesses) -> int:
     Where rows were doubled besides, and recon's own writes doubled none, as many more are gone as others added fewer.
     Of rows with a `_batch_id` others add none, so that rows which they add without one make up for none that is gone.
     """
-    changed, repeated, proof = rows_changed(witnesses), _repeated_since(witnesses), witnesses.proof
+    changed, repeated = rows_changed(witnesses), _repeated_since(witnesses)
     numbered = _numbered_since(witnesses)
     fewer = max(-changed, -numbered if numbered is not None else 0)
-    together = proof is None or proof.table is None or proof.table.together
-    if repeated is None or not together or any(one.stamp.epoch == REMOVALS for one in of_others(witnesses)):
+    removals = any(write.stamp.epoch == REMOVALS for write in of_others(witnesses))
+    if repeated is None or not _known(witnesses).together or removals:
         return max(fewer, 0)
     if repeated > 0 and _counts_others_alone(witnesses):
         return max(repeated - changed, fewer, 0)
@@ -202,36 +278,6 @@ def count_said(witnesses: Witnesses) -> str:
     return f"{plural(rows, 'row')} of {plural(rows - count.repeated, 'different source offset')}"
 
 
-def other_rows(witnesses: Witnesses) -> int | None:
-    """How many rows of others the sink has; what was known before where this audit could not count them."""
-    log, proof, figures = witnesses.sink_record, witnesses.proof, _figures(witnesses)
-    now = figures.all if figures is not None else log.other_rows if log is not None else None
-    return now if isinstance(now, int) else proof.other_rows if proof is not None else None
-
-
-def table_judged(witnesses: Witnesses) -> TableJudged | None:
-    """What an audit remembers of a table besides; what was known before where this one could not count."""
-    proof, figures = witnesses.proof, _figures(witnesses)
-    before = proof.table if proof is not None else None
-    log, known = witnesses.sink_record, before or TableJudged()
-    if log is not None and not log.exists:
-        known = replace(known, record=None)  # that it is gone is told by the audit that finds it so
-    elif log is not None and isinstance(log.record, RecordCount):
-        known = replace(known, record=(log.record.newest, log.record.writes, log.record.rows))
-    if figures is None:
-        return known if known != TableJudged() else before
-    own = known.own if figures.own is None else figures.own
-    summed = _summed(witnesses)
-    fingerprint = summed.known if summed is not None else None
-    count = _count(witnesses)
-    unread = count is not None and not count.numbered  # for want of the columns: the next audit may see them again
-    numbered = known.numbered if unread else figures.numbered
-    known = replace(known, own=own, numbered=numbered, fingerprint=fingerprint)
-    if figures.repeated is None:
-        return replace(known, together=False)
-    return replace(known, repeated=figures.repeated, together=True)
-
-
 def may_repeat(witnesses: Witnesses) -> bool:
     """Whether the query lawfully writes several rows with one source offset, as far as is known.
 
@@ -252,6 +298,11 @@ def may_repeat(witnesses: Witnesses) -> bool:
         len({source for source, _ in places}) > 1 or len({named for _, named in places} - {None}) > 1
         for places in read.values()
     )
+
+
+def _known(witnesses: Witnesses) -> TableJudged:
+    """What earlier audits remember of the table; nothing before the first."""
+    return witnesses.memory(TableJudged) or TableJudged()
 
 
 def _count(witnesses: Witnesses) -> TableCount | None:
@@ -287,8 +338,7 @@ def _figures(witnesses: Witnesses) -> _Figures | None:
 
 def _numbered_since(witnesses: Witnesses) -> int | None:
     """How many more rows with a `_batch_id` there are than at the last audit, besides the sink's own."""
-    figures, proof = _figures(witnesses), witnesses.proof
-    before = proof.table.numbered if proof is not None and proof.table is not None else None
+    figures, before = _figures(witnesses), _known(witnesses).numbered
     return None if figures is None or figures.numbered is None or before is None else figures.numbered - before
 
 
@@ -301,8 +351,7 @@ def _summed(witnesses: Witnesses) -> _Summed | None:
 
 
 def _sums(witnesses: Witnesses, ledger: LedgerSlice, count: TableCount, location: str) -> _Summed:
-    proof, found = witnesses.proof, count.fingerprint if isinstance(count.fingerprint, int) else None
-    judged = proof.table if proof is not None else None
+    judged, found = witnesses.memory(TableJudged), count.fingerprint if isinstance(count.fingerprint, int) else None
     anew = None if found is None else TableFingerprint(location=location, newest=count.newest, value=found)
     if judged is None and ledger.complete:  # the table has no rows but those of its writes
         figures = _figures(witnesses)
@@ -353,11 +402,10 @@ def _me(witnesses: Witnesses) -> tuple[str, str]:
 
 def _repeated_since(witnesses: Witnesses) -> int | None:
     """By how much the number of repeated rows grew since the last audit; None where it says nothing."""
-    figures, proof = _figures(witnesses), witnesses.proof
+    figures = _figures(witnesses)
     if figures is None or figures.repeated is None or may_repeat(witnesses):
         return None
-    before = proof.table.repeated if proof is not None and proof.table is not None else None
-    return figures.repeated - (before or 0)
+    return figures.repeated - (_known(witnesses).repeated or 0)
 
 
 def _counts_others_alone(witnesses: Witnesses) -> bool:
@@ -369,7 +417,7 @@ def _counts_others_alone(witnesses: Witnesses) -> bool:
     if log is None or not log.recorded:
         return False
     proof = witnesses.proof
-    position = proof.position if proof is not None and proof.table is not None else 0
+    position = proof.position if proof is not None and witnesses.memory(TableJudged) is not None else 0
     new = [i for i in range(ledger.anchors, len(ledger.heads)) if ledger.heads[i].sequence > position]
     if _reads_once(ledger) and all(_wrote_each(ledger.heads[i]) for i in new):
         return True

@@ -7,21 +7,58 @@ read these offsets once the log is cleaned up: so the proof remembers them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
+from typing import ClassVar, Self
+
+from typing_extensions import override
 
 from recon.judge.history.database_counts import may_repeat
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.row_balance import compared
-from recon.judge.history.table_history import is_another, known_table, others
+from recon.judge.history.table_history import TableVersion, is_another, known_table, others
 from recon.lazy import np
-from recon.model import WITHOUT_NUMBER, DeltaWitness, EntryHead, LedgerSlice, RowSearch, Witnesses
+from recon.model import WITHOUT_NUMBER, EntryHead, LedgerSlice, RowSearch, Witnesses
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Span, Spans
-from recon.model.proof import CoveredRanges, OffsetsOfOthers, SinkProof
 
-MOST_RANGES = 1_000  # that a state remembers: some 20 kB
-
+MOST_RANGES = 1_000  # that are remembered: some 20 kB
 
 ByPartition = dict[tuple[str, int], Spans]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetsOfOthers:
+    """Offsets of one topic partition of which an audit saw rows that another program had added to the sink.
+
+    The ranges are half-open and ascending, and may hold other offsets besides.
+    """
+
+    topic: str
+    partition: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRows(SinkMemory):
+    """The offsets of rows of others that the query may write, or write again, later.
+
+    When it does, the sink has them twice, and its log need not show the commits of the others any more.
+    """
+
+    name: ClassVar[str] = "foreign_rows"
+    offsets: tuple[OffsetsOfOthers, ...]
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        left = bounded(_left(_by_partition(before), audit), MOST_RANGES)
+        offsets = tuple(
+            OffsetsOfOthers(topic=topic, partition=partition, ranges=tuple((a, b) for a, b in spans))
+            for (topic, partition), spans in sorted(left.items())
+            if spans
+        )
+        return cls(offsets=offsets) if offsets else None
 
 
 def search(witnesses: Witnesses) -> RowSearch:
@@ -57,7 +94,7 @@ def read_of_others(witnesses: Witnesses) -> ByPartition:
     log = witnesses.table_log
     if log is None or is_another(log, known_table(witnesses)):
         return {}
-    return _as_read(_remembered(witnesses.proof), witnesses)
+    return _as_read(_by_partition(witnesses.memory(ForeignRows)), witnesses)
 
 
 def _said_to_be_doubled(witnesses: Witnesses) -> ByPartition:
@@ -95,48 +132,46 @@ def _read(ledger: LedgerSlice, topic: str, partition: int) -> Spans:
     return Spans.of((start, end) for start, end in spans if start < end)
 
 
-def _remembered(proof: SinkProof | None) -> ByPartition:
-    known = proof.of_others if proof is not None else ()
-    return {(one.topic, one.partition): Spans.of(one.ranges) for one in known}
+def _by_partition(known: ForeignRows | None) -> ByPartition:
+    offsets = known.offsets if known is not None else ()
+    return {(of.topic, of.partition): Spans.of(of.ranges) for of in offsets}
 
 
-def to_remember(
-    before: SinkProof | None, witnesses: Witnesses, covered: Sequence[CoveredRanges]
-) -> tuple[OffsetsOfOthers, ...]:
-    """The offsets that the next audits have to know; `covered` is what the judged entries account for.
+def _left(known: ByPartition, audit: SinkAudit) -> ByPartition:
+    """The offsets that the next audits have to know.
 
     Of the rows that this audit looked for, these are: those that are there several times; those that no entry accounts
     for; and those without a number, which stand for no row of the query, so that a repair may write one yet.
     """
-    left = _remembered(before)
-    table = witnesses.table_log
-    if before is not None and table is not None and _is_replaced(before, table):
-        left = {}
+    witnesses, before = audit.witnesses, audit.before
+    left = {} if _is_replaced(witnesses) else known
     found = witnesses.of_others.get(witnesses.sink or "")
-    if found is not None:
-        asked, accounted = read_of_others(witnesses), ByPartition()
-        of_finding = {
-            where: spans.minus(asked.get(where, Spans())) for where, spans in _said_to_be_doubled(witnesses).items()
-        }
-        left = {where: spans.minus(asked.get(where, Spans())) for where, spans in left.items()}
-        # Released rows were looked for as well, and the entries that read their offsets may be those of any period.
-        earlier = before.coverage if before is not None and releases(witnesses) else ()
-        for one in (*covered, *earlier):
-            accounted = _joined(accounted, {(one.topic, one.partition): Spans.of(one.ranges)})
-        for group in found:
-            where, may_be_its_own = (group.topic, group.partition), group.batch_id != WITHOUT_NUMBER
-            once = may_be_its_own and group.rows == group.present.size
-            new = group.present.minus(accounted.get(where, Spans())) if once else group.present
-            left = _joined(left, {where: new.minus(of_finding.get(where, Spans()))})
-    return tuple(
-        OffsetsOfOthers(topic=topic, partition=partition, ranges=tuple((a, b) for a, b in spans))
-        for (topic, partition), spans in sorted(bounded(left, MOST_RANGES).items())
-        if spans
-    )
+    if found is None:
+        return left
+    asked, accounted = read_of_others(witnesses), ByPartition()
+    of_finding = _without(_said_to_be_doubled(witnesses), asked)
+    left = _without(left, asked)
+    # Released rows were looked for as well, and the entries that read their offsets may be those of any period.
+    earlier = before.coverage if before is not None and releases(witnesses) else ()
+    for covered in (*audit.coverage, *earlier):
+        accounted = _joined(accounted, {(covered.topic, covered.partition): Spans.of(covered.ranges)})
+    for group in found:
+        where, may_be_its_own = (group.topic, group.partition), group.batch_id != WITHOUT_NUMBER
+        once = may_be_its_own and group.rows == group.present.size
+        new = group.present.minus(accounted.get(where, Spans())) if once else group.present
+        left = _joined(left, {where: new.minus(of_finding.get(where, Spans()))})
+    return left
 
 
-def _is_replaced(before: SinkProof, table: DeltaWitness) -> bool:
-    return None not in (before.table_id, table.table_id) and before.table_id != table.table_id
+def _without(offsets: ByPartition, others: ByPartition) -> ByPartition:
+    return {where: spans.minus(others.get(where, Spans())) for where, spans in offsets.items()}
+
+
+def _is_replaced(witnesses: Witnesses) -> bool:
+    """Whether the sink's table is another one than the newest audit judged."""
+    judged, table = witnesses.memory(TableVersion), witnesses.table_log
+    ids = {seen.table_id for seen in (judged, table) if seen is not None} - {None}
+    return len(ids) > 1
 
 
 def bounded(offsets: Mapping[tuple[str, int], Spans], most: int) -> ByPartition:

@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
+
+from typing_extensions import override
 
 from recon.judge.findings import Findings, commit_of, exactly, named
 from recon.judge.history.table_history import alive, is_restore, restored_version
@@ -29,7 +31,8 @@ from recon.model import (
     why_unknown,
 )
 from recon.model.erasure import Erasure
-from recon.model.proof import Proofs, QuarantineJudged
+from recon.model.memory import SinkAudit, SinkMemory
+from recon.model.proof import Proofs
 from recon.model.wire.app_ids import claim_app_id
 from recon.model.wire.columns import ROW_ID
 from recon.model.wire.quarantine import parse_erased, parse_returned
@@ -93,6 +96,38 @@ def _group(batch: tuple[int, int]) -> tuple[int, int]:
     return (REPAIRS, _ALL_REPAIRS) if batch[0] == REPAIRS else batch
 
 
+@dataclass(frozen=True, kw_only=True)
+class QuarantineJudged(SinkMemory):
+    """How far an audit judged the log of a sink's quarantine table: up to this version of the table with this id.
+
+    Both are None where there was no table. `missing` is how many rows the table had fewer than should wait there, by
+    the newest audit that counted them: they were reported, and are reported no more than once.
+    """
+
+    name: ClassVar[str] = "quarantine"
+    table_id: str | None = None
+    version: int | None = None
+    missing: int = 0
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        """How far the log is judged now; as before where it could not be, so that the next audit does."""
+        ledger, witnesses = audit.ledger, audit.witnesses
+        if unread(ledger.sink, witnesses) is not None:
+            return before
+        seen = log_of(ledger, witnesses)
+        if seen is None:
+            return before or cls()
+        counted = witnesses.quarantine_rows.get(ledger.sink)
+        if seen.needs_answer(counted) or seen.is_erasure_unknown:
+            return before
+        lacks = before.missing if before is not None else 0
+        if isinstance(counted, QuarantinedRows):
+            lacks = missing(counted).rows
+        return cls(table_id=seen.log.table_id, version=seen.log.last, missing=lacks)
+
+
 @dataclass(frozen=True)
 class QuarantineLog:
     """The log of a sink's quarantine table, and how far the audit judged it whose state is known.
@@ -118,7 +153,7 @@ class QuarantineLog:
             ledger.pipeline,
             sink,
             log,
-            state.quarantine if (state := proofs.of_sink.get(sink)) is not None else None,
+            proofs.memory(sink, QuarantineJudged),
             ledger.complete,
             quarantines(ledger),
             None if unsure else proofs.erased.get(sink, ()),
@@ -267,8 +302,7 @@ def quarantines(ledger: LedgerSlice) -> bool:
 
 def is_relied_on(ledger: LedgerSlice, proofs: Proofs) -> bool:
     """Whether rows may wait in a sink's quarantine table that the accounting counts on, of this period or before it."""
-    state = proofs.of_sink.get(ledger.sink)
-    judged = state.quarantine if state is not None else None
+    judged = proofs.memory(ledger.sink, QuarantineJudged)
     return quarantines(ledger) or judged is None or judged.version is not None
 
 
@@ -293,7 +327,7 @@ def judge_quarantine(ledger: LedgerSlice, witnesses: Witnesses, findings: Findin
     state = witnesses.proofs.of_sink.get(ledger.sink)
     why = unread(ledger.sink, witnesses)
     if why is not None:
-        judged = state.quarantine if state is not None else None
+        judged = witnesses.proofs.memory(ledger.sink, QuarantineJudged)
         relies = judged.version is not None if judged is not None else state is not None and not ledger.complete
         if relies:
             _report_unread(why.reason, findings)
@@ -440,30 +474,12 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
     )
 
 
-def quarantine_judged(ledger: LedgerSlice, witnesses: Witnesses) -> QuarantineJudged | None:
-    """How far the log is judged after this audit; as before where it could not be, so that the next one does."""
-    state = witnesses.proofs.of_sink.get(ledger.sink)
-    before = state.quarantine if state is not None else None
-    if unread(ledger.sink, witnesses) is not None:
-        return before
-    seen = log_of(ledger, witnesses)
-    if seen is None:
-        return before or QuarantineJudged()
-    counted = witnesses.quarantine_rows.get(ledger.sink)
-    if seen.needs_answer(counted) or seen.is_erasure_unknown:
-        return before
-    lacks = before.missing if before is not None else 0
-    if isinstance(counted, QuarantinedRows):
-        lacks = missing(counted).rows
-    return QuarantineJudged(table_id=seen.log.table_id, version=seen.log.last, missing=lacks)
-
-
 __all__ = [
+    "QuarantineJudged",
     "QuarantineLog",
     "is_relied_on",
     "judge_quarantine",
     "log_of",
     "missing",
-    "quarantine_judged",
     "unread",
 ]

@@ -8,13 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from typing_extensions import override
 
 from recon.judge.history.table_history import in_this_table, is_another, judged_since, known_table, told_gone
-from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, Unavailable, Witnesses
+from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unavailable, Witnesses
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.text import plural
 
 _NOT_TOLD = "an earlier audit that counted them could not tell whether rows were replaced"
 _NOT_COUNTED = "no earlier audit counted the rows of the table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedRows(SinkMemory):
+    """How many rows the table had at a version up to which every one was accounted for.
+
+    It is of the newest audit that could say so and advanced the proof.
+    """
+
+    name: ClassVar[str] = "counted_rows"
+    at: int
+    rows: int
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        table = audit.witnesses.table_log
+        rows = rows_to_remember(audit.witnesses, table) if table is not None else None
+        return before if rows is None or table is None or table.last is None else cls(at=table.last, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -72,7 +95,7 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     begins_at = _wrote_before(heads, ledger, delta)
     if version <= begins_at:
         return None
-    base = known.counted if known is not None else None
+    base = _counted(witnesses, known)
     reached = -1 if ledger.complete else judged_since(witnesses, ledger, delta)
     if base is not None and reached > base[0]:
         base = None  # entries between them are not in the slice
@@ -187,9 +210,17 @@ def rows_to_remember(witnesses: Witnesses, delta: DeltaWitness) -> int | None:
     seen = compared(witnesses, ledger, delta) if ledger is not None else None
     if seen is not None and seen.held > seen.accounted and ledger is not None and not ledger.complete:
         return None  # whether the rows too many double others was not looked at
-    base = known.counted if known is not None and not is_another(delta, known) else None
+    base = _counted(witnesses, known) if not is_another(delta, known) else None
     read_whole = base is None or version <= max(base[0] + 1, delta.first_retained or 0)
     return delta.files.rows if read_whole else None
+
+
+def _counted(witnesses: Witnesses, known: KnownTable | None) -> tuple[int, int] | None:
+    """The version at which an earlier audit counted the rows, and how many it had; None where none could."""
+    if known is None or known.position is None:  # no proof knows the table
+        return known.counted if known is not None else None
+    counted = witnesses.memory(CountedRows)
+    return (counted.at, counted.rows) if counted is not None else None
 
 
 def _rows_before(delta: DeltaWitness, version: int) -> int | str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from typing_extensions import override
 
 from recon.model import DeltaCommit, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unstamped, Witnesses, known
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Spans
 from recon.model.once import once
 from recon.model.proof import OpenFinding
@@ -17,6 +20,21 @@ from recon.model.wire.values import loads, mapping, text
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
 _REWRITES = ("OPTIMIZE", "REORG")  # what only writes rows into other files, by Delta's names
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableVersion(SinkMemory):
+    """The sink's Delta or Iceberg table, and the version up to which its commits were judged."""
+
+    name: ClassVar[str] = "table_version"
+    table_id: str | None
+    version: int | None
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        table = audit.witnesses.table_log
+        return cls(table_id=table.table_id, version=table.last) if table is not None else None
 
 
 @dataclass(frozen=True)
@@ -258,17 +276,10 @@ def known_table(witnesses: Witnesses) -> KnownTable | None:
     Where there is a proof, it alone is asked: an audit that did not advance it may have read another table since, or
     counted rows of which it proved nothing. Where there is none, that audit may be one of a part of the ledger.
     """
-    sink, previous = witnesses.sink or "", known(witnesses.previous)
-    proof = witnesses.proofs.of_sink.get(sink)
-    if proof is None or proof.table_id is None or proof.table_version is None:
-        return None if previous is None else previous.tables.get(sink)
-    return KnownTable(
-        table_id=proof.table_id,
-        version=proof.table_version,
-        read_at=proof.at,
-        counted=proof.table_rows,
-        position=proof.position,
-    )
+    proof, judged, previous = witnesses.proof, witnesses.memory(TableVersion), known(witnesses.previous)
+    if proof is None or judged is None or judged.table_id is None or judged.version is None:
+        return None if previous is None else previous.tables.get(witnesses.sink or "")
+    return KnownTable(table_id=judged.table_id, version=judged.version, read_at=proof.at, position=proof.position)
 
 
 def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from recon.errors import LedgerError
+from recon.judge.kafka.judged_logs import KafkaLogs, LogJudged
 from recon.lazy import np
 from recon.model import LedgerSlice
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.once import once
-from recon.model.proof import LogJudged, SinkProof
+from recon.model.proof import SinkProof
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
 
 TopicPartition = tuple[str, int]
@@ -64,10 +65,15 @@ def open_transactions(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[T
     """The offsets of each topic partition that were behind an open transaction when the hook or an audit looked."""
     in_states = once(ledger, open_transactions, lambda: _open_in_states(ledger))
     found = {where: [*spans] for where, spans in in_states.items()}
-    for log in proof.logs if proof is not None else ():
+    for log in _judged(proof):
         if log.open_transactions is not None:
             found.setdefault((log.topic, log.partition), []).append(log.open_transactions)
     return {where: Spans.of(spans) for where, spans in found.items()}
+
+
+def _judged(proof: SinkProof | None) -> Sequence[LogJudged]:
+    judged = proof.memory(KafkaLogs) if proof is not None else None
+    return judged.logs if judged is not None else ()
 
 
 def _open_in_states(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
@@ -93,9 +99,10 @@ def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicP
     What was read before its position was compared with the proof's logs, and questions about it are open, or accepted.
     """
     found: dict[TopicPartition, list[ReadUnder]] = {where: [*reads] for where, reads in read_under(ledger).items()}
-    if proof is None or not proof.logs:
+    logs = _judged(proof)
+    if proof is None or not logs:
         return found
-    judged = {(log.topic, log.partition, log.topic_id) for log in proof.logs}
+    judged = {(log.topic, log.partition, log.topic_id) for log in logs}
     for where, reads in found.items():
         found[where] = [
             read
@@ -107,7 +114,7 @@ def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicP
     if entry is None:
         return found
     seen = set[TopicPartition]()
-    for log in proof.logs:
+    for log in logs:
         where = (log.topic, log.partition)
         reads = found.setdefault(where, [])
         same = (read for read in reads if (read.topic_id, read.epoch) == (log.topic_id, log.leader_epoch))

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar, Self
+
+from typing_extensions import override
 
 from recon.judge.findings import Findings
 from recon.judge.row_counts import Counts
 from recon.model import Code, EntryHead, Witnesses
+from recon.model.memory import SinkAudit, SinkMemory
 
 _LOOKED_BACK = 100  # micro-batches whose median is the usual share
 _BEFORE = 4  # micro-batches with which one is compared, at least
 _FACTOR, _MORE = 3.0, 0.05  # unusual: so many times the median share of those before it, and so much above it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filtered(SinkMemory):
+    """That the transform dropped rows of a micro-batch that was judged."""
+
+    name: ClassVar[str] = "filtered"
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        return before or (cls() if any(head.rows_filtered for head in audit.settled) else None)
 
 
 def rows_filtered(counts: Counts) -> int:

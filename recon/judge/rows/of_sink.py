@@ -7,6 +7,7 @@ from recon.judge.history.recon_commits import rows_in_files
 from recon.judge.open_findings import recheck
 from recon.judge.row_counts import Counts, counted_entries
 from recon.judge.rows import of_table, rewriting, rows_from_commit_files
+from recon.judge.rows.filtered import Filtered
 from recon.judge.rows.reasons import perhaps_repeated, reasons
 from recon.judge.rows.sink_rows import SinkRows, rewrites
 from recon.judge.stateful_operators import operators_of
@@ -36,8 +37,7 @@ def counts_of(ledger: LedgerSlice, witnesses: Witnesses) -> Counts:
 
 
 def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Counts:
-    proof = witnesses.proof
-    before = proof is not None and proof.filtered
+    before = witnesses.memory(Filtered) is not None
     records = of_table.records_of(ledger, witnesses)
     if rewrites(witnesses):
         given = rewriting.given_to(witnesses)

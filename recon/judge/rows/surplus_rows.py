@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from typing_extensions import override
 
 from recon.judge.coverage import Key, by_key, by_partition
 from recon.judge.findings import Findings, named, offsets
-from recon.judge.history.database_counts import count_said, digest, may_repeat, of_others, rows_repeated
+from recon.judge.history.database_counts import (
+    TableJudged,
+    count_said,
+    digest,
+    may_repeat,
+    of_others,
+    rows_repeated,
+)
 from recon.judge.history.foreign_rows import read_of_others, releases, search
 from recon.judge.history.recon_commits import doubled, own_commits
 from recon.judge.history.table_history import alive, others
@@ -25,10 +36,25 @@ from recon.model import (
     parse_offsets,
 )
 from recon.model.fingerprint import PRIME, of_ranges
+from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural, some
 
 _NAMED = 5  # ranges of doubled offsets of a micro-batch that are findings of their own; more are one finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierBatches(SinkMemory):
+    """That micro-batches ran before the first one that the proof speaks of."""
+
+    name: ClassVar[str] = "earlier_batches"
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        known = before if audit.before is not None and audit.before.position else None
+        told = any(f.code is Code.UNWITNESSED for r in audit.results for f in r.findings)
+        return known or (cls() if told else None)
 
 
 def judge_surplus(counts: Counts, witnesses: Witnesses, findings: Findings, *, rows_tell: bool) -> None:
@@ -83,7 +109,7 @@ def judge_repeated_rows(counts: Counts, witnesses: Witnesses, findings: Findings
     if theirs and not any(spans.intersect(mine.get(where, Spans())) for where, spans in theirs.items()):
         return
     proof = witnesses.proof
-    counted = proof is not None and proof.table is not None
+    counted = proof is not None and witnesses.memory(TableJudged) is not None
     since = f" since the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z" if proof is not None and counted else ""
     are = "is" if repeated == 1 else "are"
     findings.add(
@@ -391,9 +417,8 @@ def _is_told_by_offset(sink: SinkRows, where: TopicPartition, mine: Spans, surpl
 
 def _wrote_before(sink: SinkRows) -> bool:
     """Whether the table had rows of the query before the first entry, perhaps of a topic that was created again."""
-    proof = sink.witnesses.proof
-    first = sink.ledger.heads[0]
-    return (proof is not None and proof.unwitnessed) or (sink.ledger.complete and bool(first.sink_version))
+    earlier = sink.witnesses.memory(EarlierBatches)
+    return earlier is not None or (sink.ledger.complete and bool(sink.ledger.heads[0].sink_version))
 
 
 def _made_several(sink: SinkRows, pieces: Iterable[Piece]) -> bool:

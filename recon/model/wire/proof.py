@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from recon.errors import LedgerError
+from recon.model.memory import SinkMemory
 from recon.model.proof import SinkProof
 from recon.text import first_line
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+_NOT_STORED = {"memories", "sequence", "entry_hash", "audited_at"}  # or not as fields of the state
 
 
 class UnknownFieldError(LedgerError):
@@ -21,27 +25,68 @@ class UnknownFieldError(LedgerError):
 
 def dump_proof(proof: SinkProof) -> str:
     """The state as JSON, without its place in the chain."""
-    return _codec().dump_json(proof, exclude={"sequence", "entry_hash", "audited_at"}).decode()
+    stored = _codec(SinkProof).dump_python(proof, mode="json", exclude=_NOT_STORED)
+    stored["memories"] = {
+        memory.name: {"version": memory.format, "fields": _codec(type(memory)).dump_python(memory, mode="json")}
+        for memory in proof.memories.values()
+    }
+    return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse_proof(text: str) -> SinkProof:
-    """The state, every value checked against its type.
+def parse_proof(text: str, kinds: Sequence[type[SinkMemory]]) -> SinkProof:
+    """The state, every value checked against its type; `kinds` are all the memories that it may have.
 
     Raises:
-        UnknownFieldError: the text has a field that this version of recon does not know.
+        UnknownFieldError: the text has a field that this version of recon does not know, or a later one of a memory.
         LedgerError: the text is not a state.
     """
     from pydantic import ValidationError
 
     try:
-        proof = _codec().validate_json(text)
-    except (ValidationError, ValueError) as error:
+        stored = json.loads(text)
+        if "memories" not in stored:
+            stored["memories"] = _beside_each_other(stored)
+        bare: SinkProof = _codec(SinkProof).validate_python({n: stored[n] for n in stored.keys() - _NOT_STORED})
+        proof = replace(bare, memories=dict(_memories(stored["memories"], kinds)))
+    except (ValidationError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise LedgerError(f"a state of the proof cannot be read: {first_line(error)}") from error
-    written = dump_proof(proof)
-    unknown = next(_unknown(json.loads(text), json.loads(written)), None) if text != written else None
+    unknown = next(_unknown(stored, json.loads(dump_proof(proof))), None)
     if unknown is not None:
         raise UnknownFieldError(f"this version of recon does not know its field {unknown!r}")
     return proof
+
+
+def _memories(stored: dict[str, Any], kinds: Sequence[type[SinkMemory]]) -> Iterator[tuple[type, SinkMemory]]:
+    """The memories by their type, as far as this version of recon knows them; they are brought to its version."""
+    for kind in kinds:
+        memory = stored.get(kind.name)
+        if memory is not None and memory["version"] <= kind.format:
+            if memory["version"] < kind.format:
+                memory.update(version=kind.format, fields=kind.upgraded(memory["fields"], memory["version"]))
+            yield kind, _codec(kind).validate_python(memory["fields"])
+
+
+def _beside_each_other(stored: dict[str, Any]) -> Mapping[str, Any]:
+    """What a state remembers in fields of its own, as earlier versions of recon stored it; takes them out of it."""
+    table = {"table_id": stored.pop("table_id", None), "version": stored.pop("table_version", None)}
+    counted, other_rows = stored.pop("table_rows", None), stored.pop("other_rows", None)
+    fields = {
+        "earlier_batches": {} if stored.pop("unwitnessed", False) else None,
+        "filtered": {} if stored.pop("filtered", False) else None,
+        "table_version": table if any(value is not None for value in table.values()) else None,
+        "counted_rows": {"at": counted[0], "rows": counted[1]} if counted is not None else None,
+        "other_rows": {"rows": other_rows} if other_rows is not None else None,
+        "table": stored.pop("table", None),
+        "quarantine": stored.pop("quarantine", None),
+        "foreign_rows": _listed("offsets", stored.pop("of_others", ())),
+        "without_record": _listed("offsets", stored.pop("without_record", ())),
+        "kafka_logs": _listed("logs", stored.pop("logs", ())),
+    }
+    return {name: {"version": 1, "fields": of_memory} for name, of_memory in fields.items() if of_memory is not None}
+
+
+def _listed(name: str, values: Sequence[Any]) -> Mapping[str, Any] | None:
+    return {name: values} if values else None
 
 
 def _unknown(stored: Any, written: Any) -> Iterator[str]:
@@ -55,8 +100,12 @@ def _unknown(stored: Any, written: Any) -> Iterator[str]:
             yield from _unknown(one, other)
 
 
+def _codec(kind: Any) -> TypeAdapter[Any]:
+    return _made(kind)
+
+
 @cache
-def _codec() -> TypeAdapter[SinkProof]:
+def _made(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return cast("TypeAdapter[SinkProof]", TypeAdapter(SinkProof))
+    return TypeAdapter(kind)

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from recon import accept, open_findings
 from recon.errors import ConfigError, LedgerError
+from recon.judge.memories import MEMORIES
 from recon.ledger import open_ledger
 from recon.ledger.proofs import PROOF, ProofEdited
 from recon.model import Code, Finding
@@ -161,4 +162,4 @@ def test_a_state_that_an_older_version_stored_has_findings_without_a_topic_id(la
     document = json.loads(dump_proof(state))
     for one in document["open"]:
         assert one["finding"].pop("topic_id") is None
-    assert parse_proof(json.dumps(document)).open == state.open
+    assert parse_proof(json.dumps(document), MEMORIES).open == state.open

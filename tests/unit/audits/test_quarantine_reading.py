@@ -17,16 +17,15 @@ from recon.audits.session import AuditSession
 from recon.audits.sources import Sources
 from recon.checks.binding import bind
 from recon.checks.evidence.source_rows import SourceRows
-from recon.judge.history.quarantine_log import quarantine_judged
+from recon.judge.history.quarantine_log import QuarantineJudged
 from recon.ledger import open_ledger
 from recon.model import Code, DeltaWitness, LedgerSlice, QuarantinedRows, ReconStamp, Unavailable, Witnesses
-from recon.model.proof import QuarantineJudged
 from recon.model.wire.stamp import dump_stamp
 from recon.project import Project, load
 from recon.recovery.forget import Forgetting
 from recon.testing.evidence import NOW, kafka
 from tests.support.ledger_entries import entry
-from tests.support.witnesses import sink_proof
+from tests.support.witnesses import after, sink_proof
 from tests.unit.audits.test_collect import RECON_YML
 
 DAY = timedelta(days=1)
@@ -85,13 +84,13 @@ class Kept:
         """The daily audit of today: what it reads, and what it finds about quarantine; the next one goes on from it."""
         ledger = open_ledger(self.project)
         state = sink_proof(
+            self.judged,
             pipeline="orders",
             sink="orders",
             at=NOW - DAY,
             position=self.ends[-2].sequence,
             chain_head=self.ends[-2].entry_hash,
             committed_at=NOW - DAY,
-            quarantine=self.judged,
         )
         length = ledger.proofs.length("orders", "orders")
         assert ledger.proofs.append(state, after=length, prev_hash="", cause="audit", at=NOW)
@@ -102,7 +101,7 @@ class Kept:
         seen = evidence.seen_by(bounds[0])
         slice_ = seen.ledger
         assert isinstance(slice_, LedgerSlice) and not any(head.rows_quarantined for head in slice_.heads)
-        self.judged = quarantine_judged(slice_, seen)
+        self.judged = after(QuarantineJudged, seen)
         about = ("quarantine", "wait in", "waited")
         found = [f.code for f in SourceRows().judge(seen).findings if any(word in f.message for word in about)]
         return seen, found

@@ -15,6 +15,7 @@ from recon.audits.proof import advance
 from recon.checks.evidence.sink_commits import SinkCommits
 from recon.checks.evidence.source_rows import SourceRows
 from recon.judge.history import database_counts
+from recon.judge.history.database_counts import OtherRows, TableFingerprint, TableJudged
 from recon.judge.open_findings import with_open_findings
 from recon.model import (
     REMOVALS,
@@ -34,11 +35,11 @@ from recon.model import (
     offsets_text,
 )
 from recon.model.fingerprint import of_offsets, of_ranges
-from recon.model.proof import OpenFinding, Proofs, TableFingerprint, TableJudged
+from recon.model.proof import OpenFinding, Proofs
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, ledger, span
 from tests.support.asked import wants_rows
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, group, rows, sink_proof, witnesses
+from tests.support.witnesses import after, codes, group, rows, sink_proof, witnesses
 
 ME, OTHER = (PIPELINE, SINK), ("p2", "s2")
 
@@ -87,7 +88,7 @@ def seen(
     **fields: Any,
 ) -> Witnesses:
     log = SinkLog(location="orders", exists=True, commits=commits, recorded=recorded, table=table)
-    proof = sink_proof(other_rows=other_rows, table=before, open=open_)
+    proof = sink_proof(OtherRows(rows=other_rows) if other_rows is not None else None, before, open=open_)
     proofs = Proofs(of_sink={SINK: proof} if before is not None or open_ else {})
     return witnesses(slice_, sink_logs={SINK: log}, proofs=proofs, **fields)
 
@@ -304,7 +305,7 @@ def test_a_doubled_row_without_a_number_hides_nothing_and_is_no_removal() -> Non
 def test_rows_of_another_pipeline_that_reads_our_topic_are_numbered_too() -> None:
     table = count(39, numbered={TOPIC: 39}, written={ME: 30, OTHER: 10}, others=(commit(ENTRIES[0], OTHER),))
     of_sink = seen(table, TableJudged(own=0, repeated=0, numbered=0), other_rows=0, rows=UNREAD)
-    judged = database_counts.table_judged(of_sink)
+    judged = after(TableJudged, of_sink)
     assert judged is not None and judged.numbered is None
 
 
@@ -322,11 +323,11 @@ def test_rows_of_another_pipeline_that_reads_our_topic_are_numbered_too() -> Non
 )
 def test_a_record_that_lost_writes_since_the_last_audit(record: RecordCount, said: list[str]) -> None:
     log = SinkLog(location="orders", exists=True, commits=tuple(map(commit, ENTRIES)), record=record)
-    proofs = Proofs(of_sink={SINK: sink_proof(table=TableJudged(record=(2, 2, 20)))})
+    proofs = Proofs(of_sink={SINK: sink_proof(TableJudged(record=(2, 2, 20)))})
     of_sink = witnesses(LEDGER, sink_logs={SINK: log}, proofs=proofs)
     found = [f.message for f in SinkCommits().judge(of_sink).findings]
     assert len(found) == len(said) and all(words in message for words, message in zip(said, found, strict=True)), found
-    judged = database_counts.table_judged(of_sink)
+    judged = after(TableJudged, of_sink)
     assert judged is not None and judged.record == (record.newest, record.writes, record.rows)
 
 
@@ -340,18 +341,18 @@ def test_a_record_that_could_not_be_counted_is_said_and_one_that_is_gone_is_told
         table=count(numbered={TOPIC: 30}),
         record=silent,
     )
-    proofs = Proofs(of_sink={SINK: sink_proof(other_rows=0, table=before)})
+    proofs = Proofs(of_sink={SINK: sink_proof(OtherRows(rows=0), before)})
     of_sink = witnesses(LEDGER, sink_logs={SINK: unread}, proofs=proofs)
     (said,) = SinkCommits().judge(of_sink).findings
     assert said.code is Code.ATTESTED_ONLY and "did not answer" in said.message
-    judged = database_counts.table_judged(of_sink)
+    judged = after(TableJudged, of_sink)
     assert judged is not None and judged.record == before.record  # the next audit compares from there
 
     gone = SinkLog(location="orders", exists=False)
     of_sink = witnesses(LEDGER, sink_logs={SINK: gone}, proofs=proofs)
     (mutated,) = (f for f in SinkCommits().judge(of_sink).findings if f.code is Code.MUTATED)
     assert "up to number 2 it has 0 writes, and had 2 " in mutated.message
-    judged = database_counts.table_judged(of_sink)
+    judged = after(TableJudged, of_sink)
     assert judged is not None and judged.record is None
 
 
@@ -367,15 +368,15 @@ def test_a_table_that_is_not_there(written: int) -> None:
 def test_what_is_remembered() -> None:
     def remembered(table: TableCount | Unavailable, before: TableJudged | None = None) -> tuple[Any, Any]:
         of_sink = seen(table, before, other_rows=4)
-        return database_counts.other_rows(of_sink), database_counts.table_judged(of_sink)
+        return after(OtherRows, of_sink), after(TableJudged, of_sink)
 
-    assert remembered(count(32, 1)) == (2, TableJudged(own=2, repeated=1))
-    assert remembered(count(30, 0, written={ME: 28}, removed=2)) == (2, TableJudged(own=2, repeated=2))
+    assert remembered(count(32, 1)) == (OtherRows(rows=2), TableJudged(own=2, repeated=1))
+    assert remembered(count(30, 0, written={ME: 28}, removed=2)) == (OtherRows(rows=2), TableJudged(own=2, repeated=2))
     before, slow = TableJudged(own=7, repeated=3), Unavailable("sink_logs", "it did not answer")
-    assert remembered(slow, before) == (4, before)
-    assert remembered(count(31, slow), before) == (1, TableJudged(own=1, repeated=3, together=False))
+    assert remembered(slow, before) == (OtherRows(rows=4), before)
+    assert remembered(count(31, slow), before) == (OtherRows(rows=1), TableJudged(own=1, repeated=3, together=False))
     shared = count(31, written={ME: 30, OTHER: 9}, has_unique_key=True)
-    assert remembered(shared, before) == (4, TableJudged(own=1, repeated=0))
+    assert remembered(shared, before) == (OtherRows(rows=4), TableJudged(own=1, repeated=0))
 
 
 def test_figures_of_two_audits_are_not_compared_with_each_other() -> None:
@@ -422,7 +423,8 @@ def test_the_proof_keeps_the_figures() -> None:
         for name in names
     ]  # fmt: skip
     state = advance(None, SINK, seen(count(32, 1), slice_=ledger(*ENTRIES, complete=True)), results, "1")
-    assert state is not None and (state.other_rows, state.table) == (2, TableJudged(own=2, repeated=1))
+    assert state is not None and state.memory(OtherRows) == OtherRows(rows=2)
+    assert state.memory(TableJudged) == TableJudged(own=2, repeated=1)
 
 
 def test_the_whole_sink_is_searched_only_where_something_may_be_doubled() -> None:
@@ -526,8 +528,9 @@ class World:
             table, self.judged, slice_=ledger(*self.entries), other_rows=self.other_rows, commits=commits, rows=UNREAD
         )
         found = {*of_commits(of_sink), *codes(of_rows(of_sink))}
-        self.judged = database_counts.table_judged(of_sink) or TableJudged()
-        self.other_rows = database_counts.other_rows(of_sink) or 0
+        self.judged = after(TableJudged, of_sink) or TableJudged()
+        others = after(OtherRows, of_sink)
+        self.other_rows = others.rows if others is not None else 0
         self.audits += 1
         return found
 
@@ -609,7 +612,7 @@ def test_another_row_takes_the_place_of_one() -> None:
     swapped = [*whole[:3], *whole[4:], 99]
     assert not told(whole) and told(swapped)
     assert not told(whole[1:]) and not told([*whole, 99]), "their number tells of these"
-    before = database_counts.table_judged(seen(fingerprinted(whole[:20], entries[:2]), slice_=ledger(*entries[:2])))
+    before = after(TableJudged, seen(fingerprinted(whole[:20], entries[:2]), slice_=ledger(*entries[:2])))
     assert before is not None and before.fingerprint == TableFingerprint(
         location="orders", newest=2, value=of_offsets(TOPIC, 0, range(20))
     )
@@ -627,12 +630,12 @@ def test_another_row_takes_the_place_of_one() -> None:
 
 def test_an_audit_that_sees_no_source_columns_forgets_nothing() -> None:
     entries = [wrote(i, range(10 * i, 10 * i + 10)) for i in range(3)]
-    before = database_counts.table_judged(seen(fingerprinted(range(10), entries[:1]), slice_=ledger(entries[0])))
+    before = after(TableJudged, seen(fingerprinted(range(10), entries[:1]), slice_=ledger(entries[0])))
     assert before is not None
     blind = fingerprinted(range(20), entries[:2], 1, rows={None: 20}, numbered={}, fingerprint=None)
     of_sink = seen(blind, before, slice_=ledger(entries[1], complete=False), other_rows=0, rows=UNREAD)
     assert Code.MUTATED not in of_commits(of_sink)
-    known = database_counts.table_judged(of_sink)
+    known = after(TableJudged, of_sink)
     assert known is not None and known.numbered == 0 and known.fingerprint is not None
     assert known.fingerprint.value == of_offsets(TOPIC, 0, range(20)) and known.fingerprint.newest == 2
     later = ledger(entries[2], complete=False)
@@ -681,7 +684,7 @@ def test_histories_of_a_table_by_its_fingerprint() -> None:
             pending = state.fingerprint.pending if state is not None and state.fingerprint is not None else ()
             kinds["late" if late else "behind a late one" if pending else "replaced" if expected else "not"] += 1
             assert told == expected, (held, since, state)
-            state, proved = database_counts.table_judged(of_sink), len(visible)
+            state, proved = after(TableJudged, of_sink), len(visible)
             if not (late and as_many):
                 since = list(held)
             seen_up_to = len(entries)

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
-
 import pytest
 
 from recon.judge.history.foreign_rows import bounded
 from recon.judge.rows.reasons import without_rows
 from recon.model import Code, Finding, Unavailable, Verdict
 from recon.model.offsets import Spans
-from recon.model.proof import OffsetsOfOthers, SinkProof
-from recon.model.wire.proof import dump_proof, parse_proof
-
-
-def _state(*of_others: OffsetsOfOthers) -> SinkProof:
-    return SinkProof(
-        pipeline="p",
-        sink="s",
-        at=datetime(2026, 11, 1, tzinfo=UTC),
-        invocation_id="run-1",
-        position=3,
-        chain_head="ab",
-        first_epoch=0,
-        first_batch_id=0,
-        of_others=of_others,
-    )
-
-
-def test_a_state_is_read_as_it_was_stored_and_one_that_was_stored_before_remembers_nothing() -> None:
-    state = _state(OffsetsOfOthers(topic="orders", partition=1, ranges=((5, 7), (9, 10))))
-    stored = dump_proof(state)
-    assert parse_proof(stored) == state
-    before = json.loads(stored)
-    del before["of_others"]
-    assert parse_proof(json.dumps(before)) == _state()
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 6, 100])

@@ -10,6 +10,7 @@ import pytest
 
 from recon.checks.evidence.checkpoint_commits import CheckpointCommits
 from recon.checks.period import Period
+from recon.judge.coverage import OffsetsWithoutRecord, WithoutRecord
 from recon.judge.open_findings import with_open_findings
 from recon.model import (
     CheckpointBatch,
@@ -25,7 +26,7 @@ from recon.model import (
     Verdict,
 )
 from recon.model.offsets import Spans
-from recon.model.proof import OffsetsWithoutRecord, OpenFinding, Proofs
+from recon.model.proof import OpenFinding, Proofs
 from recon.testing.evidence import (
     NOW,
     PIPELINE,
@@ -232,7 +233,7 @@ def test_kafka_is_asked_before_a_micro_batch_is_called_missing() -> None:
 def test_what_an_audit_saw_to_hold_no_record_is_no_loss_once_kafka_deleted_it() -> None:
     level = "read_committed"
     empty = OffsetsWithoutRecord(topic=TOPIC, topic_id=TOPIC_ID, partition=0, isolation_level=level, ranges=((40, 50),))
-    known = Proofs(of_sink={SINK: sink_proof(without_record=(empty,))})
+    known = Proofs(of_sink={SINK: sink_proof(WithoutRecord(offsets=(empty,)))})
     plans, later = (*PLANS, planned(4, (40, 50))), kafka(60, 70)
     assert told(judged(*plans, kafka=later, proofs=known), info=True) == [("EXPLAINED", 0, 40, 50)]
     assert told(judged(*PLANS, planned(4, (40, 55)), kafka=later, proofs=known)) == [("LOSS_RETENTION", 0, 50, 55)]
@@ -246,7 +247,7 @@ def test_what_was_seen_for_readers_of_committed_records_is_no_answer_for_one_of_
         empty = OffsetsWithoutRecord(
             topic=TOPIC, topic_id=TOPIC_ID, partition=0, isolation_level=seen, ranges=((40, 50),)
         )
-        known = Proofs(of_sink={SINK: sink_proof(without_record=(empty,))})
+        known = Proofs(of_sink={SINK: sink_proof(WithoutRecord(offsets=(empty,)))})
         return told(judged(*plans, kafka=kafka(60, 70), proofs=known, isolation_level=isolation_level), info=True)
 
     assert found("read_committed", "read_uncommitted") == [("LOSS_RETENTION", 0, 40, 50)]

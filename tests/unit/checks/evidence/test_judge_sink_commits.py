@@ -8,6 +8,7 @@ from typing import Any
 
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.sink_commits import SinkCommits
+from recon.judge.history.database_counts import OtherRows
 from recon.model import (
     REMOVALS,
     REPAIRS,
@@ -57,7 +58,7 @@ def judged(
 
 def counted(other_rows: int | Unavailable | None, known: int | None = None) -> Verdict:
     log = SinkLog(location="orders", exists=True, commits=tuple(RECORDS), other_rows=other_rows)
-    proof = sink_proof(other_rows=known)
+    proof = sink_proof(OtherRows(rows=known) if known is not None else None)
     return SinkCommits().judge(witnesses(LEDGER, sink_logs={SINK: log}, proofs=Proofs(of_sink={SINK: proof})))
 
 

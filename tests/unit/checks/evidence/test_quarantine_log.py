@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.source_rows import SourceRows
-from recon.judge.history.quarantine_log import QuarantineLog, missing, quarantine_judged
+from recon.judge.history.quarantine_log import QuarantineJudged, QuarantineLog
 from recon.model import (
     Code,
     DataFile,
@@ -24,13 +23,11 @@ from recon.model import (
     Witnesses,
 )
 from recon.model.erasure import Erasure
-from recon.model.proof import Proofs, QuarantineJudged
-from recon.model.wire.proof import dump_proof, parse_proof
+from recon.model.proof import Proofs
 from recon.model.wire.quarantine import dump_erased, dump_returned
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, ledger
-from tests.support.asked import wants_rows
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, commit, delta, sink_proof, witnesses
+from tests.support.witnesses import after, codes, commit, delta, sink_proof, witnesses
 
 HELD = Entry(0, rows_written=3)
 TODAY = ledger(Entry(7, (70, 80)), Entry(8, (80, 90)), anchors=1, complete=False)
@@ -75,7 +72,7 @@ def seen(
     slice_: LedgerSlice = TODAY,
     erased: tuple[Erasure, ...] = (),
 ) -> Witnesses:
-    state = sink_proof(quarantine=judged, position=slice_.heads[0].sequence)
+    state = sink_proof(judged, position=slice_.heads[0].sequence)
     return witnesses(
         slice_,
         proofs=Proofs(of_sink={SINK: state}, erased={SINK: erased}),
@@ -150,7 +147,7 @@ def test_what_cannot_be_counted_is_not_proved(counted: Any) -> None:
     verdict = judge(log(deletion()), counted)
     assert verdict.unproved is not None or Code.GAP in codes(verdict)
     if not isinstance(counted, QuarantinedRows):
-        assert quarantine_judged(TODAY, seen(log(deletion()), counted)) == JUDGED, "the next audit asks again"
+        assert after(QuarantineJudged, seen(log(deletion()), counted)) == JUDGED, "the next audit asks again"
 
 
 @pytest.mark.parametrize(
@@ -214,12 +211,12 @@ def test_what_may_be_an_erasure_is_open_while_nobody_knows_what_was_erased() -> 
     found = seen(log(update(user_metadata=dump_erased(2))))
     unknown = replace(found, proofs=replace(found.proofs, erased={}, erasures_unknown={SINK: "no answer"}))
     assert codes(SourceRows().judge(unknown)) == [Code.INCONCLUSIVE]
-    assert quarantine_judged(TODAY, unknown) == JUDGED, "the next audit looks at the commit again"
+    assert after(QuarantineJudged, unknown) == JUDGED, "the next audit looks at the commit again"
     edited = replace(found, proofs=replace(found.proofs, erased={}, erasures_edited={SINK: "edited"}))
     assert codes(SourceRows().judge(edited)) == [Code.INCONCLUSIVE]
     nothing = seen(log(commit(5, HELD)))
     nothing = replace(nothing, proofs=replace(nothing.proofs, erased={}, erasures_unknown={SINK: "no answer"}))
-    assert codes(SourceRows().judge(nothing)) == [] and quarantine_judged(TODAY, nothing) == replace(JUDGED, version=5)
+    assert codes(SourceRows().judge(nothing)) == [] and after(QuarantineJudged, nothing) == replace(JUDGED, version=5)
 
 
 def test_an_erasure_of_an_older_version_of_recon_is_known_by_its_time_and_its_rows() -> None:
@@ -317,7 +314,7 @@ def test_a_log_that_cannot_be_read_proves_nothing_where_rows_may_wait() -> None:
     for of_sink, proved in ((SINK, False), ("other", True)):
         alone = replace(seen(torn), quarantine={of_sink: torn})
         assert (SourceRows().judge(alone).unproved is None) == proved
-        assert quarantine_judged(TODAY, alone) == JUDGED
+        assert after(QuarantineJudged, alone) == JUDGED
 
 
 # -- from audit to audit -----------------------------------------------------------------------------------------
@@ -329,56 +326,11 @@ def test_an_audit_that_finds_a_state_of_an_older_version_counts() -> None:
     verdict = judge(whole, ONE_GONE, None)
     assert codes(verdict) == [Code.INCONCLUSIVE], "an earlier audit may have answered it"
     assert same_message(verdict.message)
-    assert quarantine_judged(TODAY, seen(whole, ALL_THERE, None)) == JUDGED
+    assert after(QuarantineJudged, seen(whole, ALL_THERE, None)) == JUDGED
 
 
 def test_the_state_says_how_far_the_log_was_judged() -> None:
-    assert quarantine_judged(TODAY, seen(log(commit(5, HELD)))) == replace(JUDGED, version=5)
-    assert quarantine_judged(TODAY, seen(log(deletion()), ONE_GONE)) == QuarantineJudged(
-        table_id="t-1", version=5, missing=1
-    )
-    assert quarantine_judged(TODAY, seen(None, judged=None)) == QuarantineJudged()
-    assert quarantine_judged(TODAY, seen(Unavailable("quarantine", "torn"))) == JUDGED
-
-
-def test_the_state_is_stored_and_one_without_it_is_read() -> None:
-    state = sink_proof(quarantine=JUDGED)
-    assert parse_proof(dump_proof(state)) == state
-    fields = json.loads(dump_proof(state))
-    del fields["quarantine"]
-    assert parse_proof(json.dumps(fields)).quarantine is None
-
-
-def test_rows_that_are_gone_need_the_sinks_rows_where_the_whole_ledger_is_judged() -> None:
-    whole = ledger(Entry(0, (0, 10), rows_written=7, rows_quarantined=3))
-    counted = QuarantinedRows(rows={(0, 0, None): 2}, entered={(0, 0): 3}, released={})
-    there = seen(log(commit(0, HELD)), counted, JUDGED, whole)
-    assert wants_rows(SourceRows(), there)
-    assert not wants_rows(
-        SourceRows(), replace(there, quarantine_rows={SINK: replace(counted, rows={(0, 0, None): 3})})
-    )
-
-
-def test_where_every_row_was_counted_a_deletion_of_released_rows_needs_no_rows() -> None:
-    whole = ledger(Entry(0, (0, 10), rows_written=7, rows_quarantined=3))
-    found = log(commit(0, HELD), deletion(1))
-    counted = QuarantinedRows(rows={(0, 0, None): 2}, entered={(0, 0): 3}, released={0: 1})
-    assert not wants_rows(SourceRows(), seen(found, counted, None, whole))
-    added = log(commit(0, HELD), deletion(1), commit(2))
-    assert wants_rows(SourceRows(), seen(added, counted, None, whole)), "an added row may stand for a deleted one"
-
-
-def test_rows_of_a_claim_without_entry_still_wait_and_others_rows_stand_for_none() -> None:
-    rows = {(0, 0, None): 1, (0, 0, 0): 1, (0, 0, 5): 1, (0, 9, None): 4, (None, None, None): 7}
-    assert missing(QuarantinedRows(rows=rows, **ENTERED)).rows == 0
-    two = {"entered": {(0, 0): 3, (0, 1): 2}, "released": {}}
-    more = QuarantinedRows(rows={(0, 0, None): 1, (0, 1, None): 4}, **two)
-    assert missing(more).rows == 2, "rows too many of one micro-batch make up for none of another"
-
-
-def test_rows_of_repairs_carry_the_number_of_an_earlier_micro_batch() -> None:
-    two: dict[str, Any] = {"entered": {(0, 1): 2, (-2, 0): 3, (-2, 1): 1}, "released": {}}
-    all_there = {(0, 1, None): 2, (-2, 1, None): 3, (-2, 4, None): 1}
-    assert missing(QuarantinedRows(rows=all_there, **two)).rows == 0
-    gone = missing(QuarantinedRows(rows={**all_there, (-2, 1, None): 1}, **two))
-    assert (gone.rows, gone.of_batch) == (2, {})
+    assert after(QuarantineJudged, seen(log(commit(5, HELD)))) == replace(JUDGED, version=5)
+    assert after(QuarantineJudged, seen(log(deletion()), ONE_GONE)) == replace(JUDGED, version=5, missing=1)
+    assert after(QuarantineJudged, seen(None, judged=None)) == QuarantineJudged()
+    assert after(QuarantineJudged, seen(Unavailable("quarantine", "torn"))) == JUDGED
