@@ -184,7 +184,7 @@ def _of_sink(results: Sequence[CheckResult], sink: str) -> list[CheckResult]:
 
 def _rows(before: SinkProof | None, table: DeltaWitness | None, witnesses: Witnesses) -> tuple[int, int] | None:
     """How many rows the table has at its newest version; what was known before where this audit cannot tell."""
-    rows = rows_to_remember(witnesses, table) if table is not None else None
+    rows = rows_to_remember(witnesses) if table is not None else None
     if rows is None or table is None or table.last is None:
         return before.table_rows if before is not None else None
     return table.last, rows
