@@ -18,7 +18,7 @@ from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplaced
 from recon.evidence import checkpoint, delta_log, source_files, source_table
 from recon.hook.epochs import RECENT, Batch, Epochs
 from recon.hook.repair import require_same_table
-from recon.judge.history.table_history import is_undone
+from recon.judge.history.table_history import TableHistory
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
@@ -431,7 +431,7 @@ class _Witnesses:
         if not sink.has_history or version is None:
             return False
         log = open_sink(self.project, self.pipeline.name, sink).history(version, files=False)
-        return is_undone(log, version)
+        return TableHistory(log).is_undone(version)
 
     def landed(self, sink: Sink, entry: LedgerEntry) -> ConfirmedWrite | None:
         stamp = ReconStamp(

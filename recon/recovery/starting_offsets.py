@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from recon.errors import ConfigError, EvidenceError
 from recon.hook.epochs import RECENT
-from recon.judge.history.table_history import is_undone
+from recon.judge.history.table_history import TableHistory
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
@@ -142,8 +142,8 @@ def _warn_of_undone(sink: Sink, writer: BatchSink, recent: Sequence[LedgerEntry]
     numbers = sorted(version for version in versions if version is not None)
     if not sink.has_history or not numbers:
         return
-    table = writer.history(numbers[0], files=False)
-    undone = [version for version in numbers if is_undone(table, version)]
+    history = TableHistory(writer.history(numbers[0], files=False))
+    undone = [version for version in numbers if history.is_undone(version)]
     if undone:
         log.warning(
             "sink %s: a RESTORE or a rollback undid version %s, whose offsets count as read: audit, then read them "

@@ -18,7 +18,7 @@ from recon.judge.checkpoint.writes import Writes
 from recon.judge.coverage import Key, Missed, by_key, log_start_of, missed, ranges_of, to_ask
 from recon.judge.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
 from recon.judge.history.recon_commits import is_in_progress
-from recon.judge.history.table_history import judged_since
+from recon.judge.history.table_history import TableHistory, history_of, known_table
 from recon.judge.open_findings import unread_before
 from recon.model import (
     CheckpointBatch,
@@ -77,25 +77,14 @@ class CheckpointCommits(EvidenceCheck):
 
     def _evaluation(self, witnesses: Witnesses) -> _Evaluation | Verdict:
         """What is to be judged, or the verdict where that is not known."""
-        checkpoint, log = known(witnesses.checkpoint), _log_of(witnesses)
+        checkpoint, history = known(witnesses.checkpoint), _history_of(witnesses)
         if checkpoint is None:
             return Verdict(unproved=why_unknown(witnesses.checkpoint))
-        if log is None:
+        if history is None:
             not_read = why_unknown(witnesses.sink_logs, f"sink {witnesses.sink} was not read")
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
-        ledger = ledger_of(witnesses)
-        writes = Writes(
-            witnesses.pipeline,
-            witnesses.sink,
-            checkpoint,
-            log,
-            ledger,
-            witnesses.observed,
-            witnesses.own_function,
-            witnesses.placed_by_rows,
-            -1 if ledger is None else judged_since(witnesses, ledger, log),
-        )
-        if writes.ledger is None and not writes.stamped:
+        writes = Writes(history, checkpoint, witnesses.observed, witnesses.own_function, witnesses.placed_by_rows)
+        if writes.history.ledger is None and not writes.stamped:
             return no_entries(witnesses)
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses))
 
@@ -106,20 +95,21 @@ def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
     return planned | {new[:3] for new in batch.new_partitions}
 
 
-def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
-    """The sink's Delta log; of another kind of sink its own record, read as a log whose writes are numbered."""
-    log, record = witnesses.table_log, witnesses.sink_record
-    if log is not None or record is None:
-        return log
+def _history_of(witnesses: Witnesses) -> TableHistory | None:
+    """The history of the sink's table; of another kind of sink its own record, read as commits that are numbered."""
+    ledger, record = ledger_of(witnesses), witnesses.sink_record
+    if witnesses.table_log is not None or record is None:
+        return history_of(witnesses, ledger)
     commits = {
         number: DeltaCommit(
             version=number, timestamp=commit.at, stamp=commit.stamp, rows_added=commit.rows, data_change=True
         )
         for number, commit in enumerate(record.commits)
     }
-    return DeltaWitness(
+    log = DeltaWitness(
         location=record.location, exists=record.exists, first_retained=0, last=len(commits) - 1, commits=commits
     )
+    return TableHistory(log, witnesses.pipeline, witnesses.sink, ledger, known_table(witnesses))
 
 
 def _numbers(commit: DeltaCommit) -> str:
@@ -401,9 +391,9 @@ class _Evaluation:
 
     def _judge_new_epoch(self, new: Sequence[tuple[CheckpointBatch, DeltaCommit | None]]) -> bool:
         """Whether the checkpoint started an epoch that the ledger does not know, and where it begins."""
-        if self.writes.ledger is None or self.writes.covered is None or not self.writes.covered.micro_batches:
+        if self.writes.history.ledger is None or self.writes.covered is None or not self.writes.covered.micro_batches:
             return False
-        newest = self.writes.ledger.heads[self.writes.covered.micro_batches[-1]]
+        newest = self.writes.history.ledger.heads[self.writes.covered.micro_batches[-1]]
         other_query = newest.query_id != self.checkpoint.query_id
         contradicts = [(batch, commit) for batch, commit in new if self.writes.numbers(batch.batch_id)]
         if not contradicts and not (other_query and new):
@@ -430,7 +420,7 @@ class _Evaluation:
 
     def _report_stale(self) -> None:
         """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
-        ledger, covered, last = self.writes.ledger, self.writes.covered, self.checkpoint.last
+        ledger, covered, last = self.writes.history.ledger, self.writes.covered, self.checkpoint.last
         if ledger is None or covered is None or not covered.micro_batches or last is None:
             return
         newest = ledger.heads[covered.micro_batches[-1]]
@@ -571,13 +561,14 @@ class _Evaluation:
                 batch_id=batch.batch_id,
             )
         elif self._may_be_cleaned_up(batch):
+            log = self.writes.history.log
             for key, planned in plan.items():
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self.findings.add(
                         Code.INCONCLUSIVE,
                         f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id} have no ledger entry, and "
-                        f"the log of {self.writes.log.location} no longer has the commits of that time (it begins "
-                        f"at version {self.writes.log.first_retained}): whether they were written is not known",
+                        f"the log of {log.location} no longer has the commits of that time (it begins at version "
+                        f"{log.first_retained}): whether they were written is not known",
                         batch_id=batch.batch_id,
                         key=key,
                         span=span,
@@ -637,7 +628,7 @@ class _Evaluation:
             return False
         if self.writes.lacks_commits:
             return True
-        if not self.writes.log.first_retained:
+        if not self.writes.history.log.first_retained:
             return False
         oldest = self.writes.oldest
         return oldest is None or batch.planned_at is None or batch.planned_at < oldest

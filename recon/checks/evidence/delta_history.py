@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from typing import ClassVar
@@ -17,14 +17,14 @@ from recon.judge.history.delta_changes import judge_changes
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.lost_files import judge_files
 from recon.judge.history.recon_commits import (
-    own_commits,
+    looked_at_all,
     report_orphan,
     report_unrecorded,
     same_offsets,
     unrecorded,
 )
 from recon.judge.history.row_balance import TableRows, commits_never_read, compared, described, rows_to_remember
-from recon.judge.history.table_history import Alive, alive, in_this_table, judged_since, unseen
+from recon.judge.history.table_history import TableHistory, history_of
 from recon.judge.history.table_identity import judge_identity
 from recon.judge.open_findings import recheck
 from recon.lazy import np
@@ -38,11 +38,9 @@ from recon.model import (
     Verdict,
     Witnesses,
     known,
-    parse_offsets,
     why_unknown,
 )
 from recon.model.integrity import verify_stamps
-from recon.model.offsets import Spans
 from recon.text import plural, some
 
 _NAMED = 20  # unusual micro-batches named one by one
@@ -77,37 +75,27 @@ class DeltaHistory(EvidenceCheck):
     def judge(self, witnesses: Witnesses) -> Verdict:
         if recheck(witnesses, self.test):
             witnesses = witnesses.with_rows()
-        ledger = ledger_of(witnesses)
-        delta = witnesses.table_log
-        if delta is None:
+        ledger, history = ledger_of(witnesses), history_of(witnesses, witnesses.ledger)
+        if history is None:
             not_read = f"the history of sink {witnesses.sink} was not read"
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
         findings = Findings.of(witnesses)
         if ledger is None:
-            _judge_commits(witnesses, delta, findings)
+            _judge_commits(witnesses, history, findings)
             return no_entries(witnesses, findings)
-        _judge_entries(witnesses, ledger, delta, findings)
+        delta = history.log
+        _judge_entries(history, ledger, findings)
         _report_version_gaps(delta, findings)
-        _judge_commits(witnesses, delta, findings)
+        _judge_commits(witnesses, history, findings)
         if witnesses.period_to >= witnesses.now:  # otherwise later commits follow entries behind the period
-            own = own_commits(delta, ledger.pipeline, ledger.sink)
-            findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
-        judge_changes(
-            witnesses,
-            entries_with_unrecorded_commits(witnesses) or ledger,
-            delta,
-            findings,
-            by_rows=witnesses.placed_by_rows,
-        )
-        rows = None
+            findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in history.own]))
+        with_unrecorded = history_of(witnesses, entries_with_unrecorded_commits(witnesses)) or history
+        judge_changes(with_unrecorded, findings, by_rows=witnesses.placed_by_rows)
+        rows = compared(witnesses, history) if delta.exists else None
         if delta.exists:
             judge_files(ledger, delta, findings)
-            rows = compared(witnesses, ledger, delta)
-            whole = ledger.complete or witnesses.period_to < witnesses.now
-            _judge_rows(rows, delta, findings, whole=whole)
-            if rows is not None and rows.unknown and whole:
-                _report_uncounted(witnesses, ledger, delta, findings)
-            _report_never_read(witnesses, ledger, delta, findings)
+            _judge_rows(rows, witnesses, history, findings)
+            _report_never_read(witnesses, history, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
@@ -120,7 +108,7 @@ class DeltaHistory(EvidenceCheck):
             versions=[first, last],
             table_id=delta.table_id,
             table_version=delta.last,
-            table_rows=rows_to_remember(witnesses, delta),
+            table_rows=rows_to_remember(witnesses),
             **described(rows),
         )
 
@@ -153,7 +141,45 @@ class DeltaHistory(EvidenceCheck):
 # -- entries and their commits -----------------------------------------------------------------------------------
 
 
-def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+@dataclass
+class _Claims:
+    """What the log has of the versions that judged entries claim, by the entries' indexes.
+
+    `empty` need no commit, those of `attested` are cleaned up, `orphans` have none, with the reason.
+    """
+
+    ledger: LedgerSlice
+    log: DeltaWitness
+    empty: list[int] = field(default_factory=list)
+    attested: list[int] = field(default_factory=list)
+    confirmed: dict[int, DeltaCommit] = field(default_factory=dict)
+    orphans: dict[int, str] = field(default_factory=dict)
+
+    def look_up(self, entry: int, *, wrote_nothing: bool) -> None:
+        log, version = self.log, self.ledger.heads[entry].sink_version
+        commit = log.commits.get(version) if version is not None else None
+        if version is not None and log.undone(version):
+            pass  # judge_changes reports what was rolled back
+        elif commit is not None:
+            self._compare(entry, commit)
+        elif wrote_nothing:
+            self.empty.append(entry)
+        elif version is not None and log.first_retained is not None and version < log.first_retained:
+            self.attested.append(entry)
+        elif version is None or log.last is None or version > log.last:
+            claimed = f"version {version}" if version is not None else "no version at all"
+            self.orphans[entry] = f"the ledger claims {claimed} of {log.location}, whose log ends at version {log.last}"
+        # A version that is missing in between is reported once for all.
+
+    def _compare(self, entry: int, commit: DeltaCommit) -> None:
+        if (reason := _other_write(self.ledger, entry, commit)) is not None:
+            self.orphans[entry] = reason
+        else:
+            self.confirmed[entry] = commit
+
+
+def _judge_entries(history: TableHistory, ledger: LedgerSlice, findings: Findings) -> None:
+    delta = history.log
     if not delta.exists:
         findings.add(
             Code.LEDGER_ORPHAN,
@@ -162,45 +188,20 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
             about=f"no table {delta.location}",
         )
         return
-    width = widths(ledger)
-    empty: list[int] = []
-    attested: list[int] = []
-    confirmed: dict[int, DeltaCommit] = {}
-    orphans: dict[int, str] = {}
+    width, claims = widths(ledger), _Claims(ledger, delta)
     for i in range(ledger.anchors, len(ledger.heads)):
-        head, version = ledger.heads[i], ledger.heads[i].sink_version
-        commit = delta.commits.get(version) if version is not None else None
-        if version is not None and delta.undone(version):
-            pass  # judge_changes reports what was rolled back
-        elif commit is None:
-            if head.rows_written == 0 and width[i] == 0:
-                empty.append(i)
-            elif version is not None and delta.first_retained is not None and version < delta.first_retained:
-                attested.append(i)
-            elif version is None or delta.last is None or version > delta.last:
-                claimed = f"version {version}" if version is not None else "no version at all"
-                orphans[i] = f"the ledger claims {claimed} of {delta.location}, whose log ends at version {delta.last}"
-            # A version that is missing in between is reported once for all.
-        elif (reason := _other_write(ledger, i, commit)) is not None:
-            orphans[i] = reason
-        else:
-            confirmed[i] = commit
-    of_former_table = judge_identity(witnesses, ledger, delta, orphans, confirmed, findings)
-    for i, reason in orphans.items():
+        claims.look_up(i, wrote_nothing=ledger.heads[i].rows_written == 0 and width[i] == 0)
+    of_former_table = judge_identity(history, ledger, claims.orphans, claims.confirmed, findings)
+    for i, reason in claims.orphans.items():
         if i not in of_former_table:
             report_orphan(ledger.heads[i], "commit", reason, findings)
-    for i, commit in confirmed.items():
-        head, rows = ledger.heads[i], commit.rows_taken
-        if head.is_removal:
-            _judge_removal(head, commit, findings)
-        elif rows is not None and head.rows_written not in (None, rows, _reported(commit)):
-            reason = f"the ledger claims {head.rows_written:,} rows and version {commit.version} holds {rows:,}"
-            report_orphan(head, "commit", reason, findings)
-    batches = plural(len(empty), "micro-batch")
-    heads = [ledger.heads[i] for i in empty]
+    for i, commit in claims.confirmed.items():
+        _judge_confirmed(ledger.heads[i], commit, findings)
+    batches = plural(len(claims.empty), "micro-batch")
+    heads = [ledger.heads[i] for i in claims.empty]
     findings.add_for_all(Code.EMPTY, heads, f"{batches} without offsets, rows and commit")
     # A restored entry and the one of its replay are of one micro-batch.
-    alone = (ledger.heads[i] for i in attested if i not in of_former_table)
+    alone = (ledger.heads[i] for i in claims.attested if i not in of_former_table)
     heads = list({(head.epoch, head.batch_id): head for head in alone}.values())
     findings.add_for_all(
         Code.ATTESTED_ONLY,
@@ -208,7 +209,17 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
         f"the commits of {plural(len(heads), 'micro-batch')} {delta.words.removed} (it begins at version "
         f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
     )
-    _report_metrics(list(confirmed.values()), findings)
+    _report_metrics(list(claims.confirmed.values()), findings)
+
+
+def _judge_confirmed(head: EntryHead, commit: DeltaCommit, findings: Findings) -> None:
+    """An entry's rows against those of its commit."""
+    rows = commit.rows_taken
+    if head.is_removal:
+        _judge_removal(head, commit, findings)
+    elif rows is not None and head.rows_written not in (None, rows, _reported(commit)):
+        reason = f"the ledger claims {head.rows_written:,} rows and version {commit.version} holds {rows:,}"
+        report_orphan(head, "commit", reason, findings)
 
 
 def _judge_removal(head: EntryHead, commit: DeltaCommit, findings: Findings) -> None:
@@ -275,38 +286,31 @@ def _other_growth(merge: DeltaCommit) -> str:
 # -- commits without an entry, commits too many, commits that are gone ---------------------------------------------
 
 
-def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
+def _judge_commits(witnesses: Witnesses, history: TableHistory, findings: Findings) -> None:
     """Stamped commits of this sink that no entry records, and micro-batches that were committed twice."""
     for missing in unrecorded(witnesses):
         report_unrecorded(f"version {missing.version}", missing.stamp, findings, observed=witnesses.observed)
-    ledger = witnesses.ledger
-    since = judged_since(witnesses, ledger, delta) if ledger is not None else -1
-    _report_unseen(unseen(delta, since), findings)
-    claimed = _claimed(ledger, delta) if ledger is not None else {}
-    still = alive(delta)
-    commits: dict[tuple[int, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
-    for commit, stamp in own_commits(delta, witnesses.pipeline, witnesses.sink):
-        commits.setdefault((stamp.epoch, stamp.batch_id), []).append((commit, stamp))
-    for number, mine in commits.items():
-        newest, stamp = mine[-1]
-        versions = {c.version for c, _ in mine if c.data_change and c.rows_taken != 0 and c.version in still}
+    _report_unseen(history.unseen(history.looked_up_to), findings)
+    claimed = _claimed(history)
+    newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in history.own}
+    for number, (commit, stamp) in newest.items():
+        versions = {*history.standing.get(number, ())}
         # A version that entries claim counts, though its log is no longer read, or it has no rows; one that a RESTORE
         # undid does not.
         if versions:
-            versions |= {version for version in claimed.get(number, ()) if version in still}
-        if ledger is not None and len(versions) > 1 and _is_cleaned(ledger, stamp, max(versions), still):
+            versions |= {version for version in claimed.get(number, ()) if version in history.alive}
+        if commit.version <= history.looked_up_to or len(versions) < 2 or _is_cleaned(history, stamp, max(versions)):
             continue
-        if newest.version > since and len(versions) > 1:
-            findings.add(
-                Code.DUPLICATE,
-                f"{named(stamp)} was committed {len(versions)} times, as versions {some(sorted(versions))}: its rows "
-                + (
-                    "of the same offsets are doubled; compare the versions, and remove what is there twice"
-                    if witnesses.placed_by_rows
-                    else "are doubled; remove those of one version"
-                ),
-                head=stamp,
-            )
+        findings.add(
+            Code.DUPLICATE,
+            f"{named(stamp)} was committed {len(versions)} times, as versions {some(sorted(versions))}: its rows "
+            + (
+                "of the same offsets are doubled; compare the versions, and remove what is there twice"
+                if witnesses.placed_by_rows
+                else "are doubled; remove those of one version"
+            ),
+            head=stamp,
+        )
 
 
 def _report_unseen(commits: Sequence[DeltaCommit], findings: Findings) -> None:
@@ -322,27 +326,20 @@ def _report_unseen(commits: Sequence[DeltaCommit], findings: Findings) -> None:
         )
 
 
-def _is_cleaned(ledger: LedgerSlice, stamp: ReconStamp, version: int, still: Alive) -> bool:
+def _is_cleaned(history: TableHistory, stamp: ReconStamp, version: int) -> bool:
     """Whether repairs looked at every offset of a write after a version, and removed the doubled rows."""
-    removals = [i for i, head in enumerate(ledger.heads) if head.is_removal and (head.sink_version or -1) > version]
-    standing = [i for i in removals if (at := ledger.heads[i].sink_version) is not None and at in still]
-    looked_at = [span for i in standing for span in ledger.ranges.of(i)]
-    left = (
-        Spans.of([read.span]).minus(
-            Spans.of(s.span for s in looked_at if (s.topic, s.partition) == (read.topic, read.partition))
-        )
-        for read in parse_offsets(stamp.offsets_text)
-        if read.span.size > 0
-    )
-    return bool(looked_at) and not any(left)
+    ledger, heads = history.ledger, enumerate(history.heads)
+    numbers = [(i, head.sink_version) for i, head in heads if head.is_removal and head.sink_version is not None]
+    standing = [i for i, number in numbers if number > version and number in history.alive]
+    return ledger is not None and looked_at_all([span for i in standing for span in ledger.ranges.of(i)], stamp)
 
 
-def _claimed(ledger: LedgerSlice, delta: DeltaWitness) -> Mapping[tuple[int, int], set[int]]:
+def _claimed(history: TableHistory) -> Mapping[tuple[int, int], set[int]]:
     """The versions of this table that entries claim, by (epoch, batch_id)."""
     claimed: dict[tuple[int, int], set[int]] = {}
-    heads = ((h.epoch, h.batch_id, h.sink_version) for h in ledger.heads if in_this_table(h, delta))
-    for epoch, batch_id, version in (*heads, *ledger.recorded):
-        commit = delta.commits.get(version) if version is not None else None
+    heads = ((h.epoch, h.batch_id, h.sink_version) for h in history.heads if history.in_this_table(h))
+    for epoch, batch_id, version in (*heads, *(history.ledger.recorded if history.ledger is not None else ())):
+        commit = history.log.commits.get(version) if version is not None else None
         stamp = commit.stamp if commit is not None else None
         of_another = stamp is not None and (stamp.epoch, stamp.batch_id) != (epoch, batch_id)
         if version is not None and not of_another:
@@ -367,11 +364,11 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
         )
 
 
-def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings, *, whole: bool) -> None:
-    """Rows that the table lacks or has too many, and that no commit of the log took away or added.
-
-    Where `whole`, source_rows looks at the rows of all micro-batches of the ledger, or the audit proves nothing new.
-    """
+def _judge_rows(rows: TableRows | None, witnesses: Witnesses, history: TableHistory, findings: Findings) -> None:
+    """Rows that the table lacks or has too many, and that no commit of the log took away or added."""
+    delta = history.log
+    # source_rows looks at the rows of all micro-batches of the ledger, or the audit proves nothing new.
+    whole = history.is_complete or witnesses.period_to < witnesses.now
     if rows is None:
         return
     if rows.unknown:
@@ -381,6 +378,7 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
         )
         if whole:
             findings.add(Code.METRIC_UNRELIABLE, unknown)
+            _report_uncounted(witnesses, history, findings)
         else:
             message = f"{unknown}; `recon audit --full` looks at the rows of all micro-batches"
             findings.add(Code.INCONCLUSIVE, message, about=f"rows before version {rows.version} not counted")
@@ -414,28 +412,30 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
         )
 
 
-def _report_uncounted(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+def _report_uncounted(witnesses: Witnesses, history: TableHistory, findings: Findings) -> None:
     """Restored entries of a query that makes several rows of a record: no count shows which of their rows are gone.
 
     One finding for all, which names each: who accepted that nobody counted them did not accept what was done to them.
     """
-    restored = [head for head in ledger.heads[ledger.anchors :] if head.is_uncounted and not head.is_observed]
+    judged = history.heads[len(history.anchors) :]
+    restored = [head for head in judged if head.is_uncounted and not head.is_observed]
     if restored and witnesses.declared.explodes:
         findings.add(
             Code.INCONCLUSIVE,
-            f"commits of others that are cleaned up from the log of {delta.location} may have replaced rows of "
+            f"commits of others that are cleaned up from the log of {history.log.location} may have replaced rows of "
             f"restored entries ({every_number(restored)}), of which it is not known how many rows the sink was given; "
             "compare them with the source, then accept it",
             about=f"restored {every_number(restored)}",
         )
 
 
-def _report_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
-    if never_read := commits_never_read(witnesses, ledger, delta):
+def _report_never_read(witnesses: Witnesses, history: TableHistory, findings: Findings) -> None:
+    log = history.log
+    if never_read := commits_never_read(witnesses, history):
         findings.add(
             Code.INCONCLUSIVE,
-            f"the {delta.words.table} at {delta.location} no longer shows {never_read}, which no audit had read. "
-            "Whether rows were taken away there is not known: micro-batches replace rows, so that their number does "
+            f"the {log.words.table} at {log.location} no longer shows {never_read}, which no audit had read. Whether "
+            "rows were taken away there is not known: micro-batches replace rows, so that their number does "
             "not tell. Compare the table with its source, then accept this, and audit within the log's retention",
             about=f"not read: {never_read}",
             changed_by=(),

@@ -26,7 +26,7 @@ from recon.judge.coverage import (
 )
 from recon.judge.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
 from recon.judge.history.entries import entries_with_unrecorded_commits
-from recon.judge.history.table_history import unseen
+from recon.judge.history.table_history import TableHistory
 from recon.judge.kafka.topic_identity import judge_logs
 from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
@@ -222,7 +222,8 @@ def _unseen_between(one: EntryHead, other: EntryHead, witnesses: Witnesses) -> s
     before, at = one.sink_version, other.sink_version
     if log is None or not (one.is_observed or other.is_observed):
         return ""
-    numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
+    commits = TableHistory(log).unseen(-1 if before is None else before, at)
+    numbers = sorted(commit.wrote[1] for commit in commits if commit.wrote)
     if numbers:
         return f"micro-batch {some(numbers)}, which was written without recon,"
     # Where rows alone say which micro-batch a commit is of, it may have been written after the next one, too.

@@ -24,6 +24,7 @@ from recon.judge.history.database_counts import (
 from recon.judge.history.lost_writes import judge_changes
 from recon.judge.history.recon_commits import (
     doubled,
+    looked_at_all,
     report_orphan,
     report_unrecorded,
     same_offsets,
@@ -43,7 +44,6 @@ from recon.model import (
     parse_offsets,
     why_unknown,
 )
-from recon.model.offsets import Spans
 from recon.text import plural
 
 
@@ -230,12 +230,4 @@ def _is_cleaned(stamps: Sequence[ReconStamp], commits: Sequence[SinkCommit]) -> 
     """Whether removals behind these writes looked at every offset of them; source_rows looks at the rows that stay."""
     last = max(stamp.number or 0 for stamp in stamps)
     removals = [c.stamp for c in commits if c.stamp.epoch == REMOVALS and (c.stamp.number or 0) > last]
-    looked_at = [span for stamp in removals for span in parse_offsets(stamp.offsets_text)]
-    left = (
-        Spans.of([read.span]).minus(
-            Spans.of(s.span for s in looked_at if (s.topic, s.partition) == (read.topic, read.partition))
-        )
-        for read in parse_offsets(stamps[0].offsets_text)
-        if read.span.size > 0
-    )
-    return bool(looked_at) and not any(left)
+    return looked_at_all([span for stamp in removals for span in parse_offsets(stamp.offsets_text)], stamps[0])

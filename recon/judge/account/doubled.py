@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from recon.judge.history.recon_commits import committed_again
+from recon.judge.history.table_history import history_of
 from recon.judge.row_counts import Counts
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.judge.rows.surplus_rows import depths
@@ -64,8 +64,9 @@ def _unclear(group: RowGroup) -> str:
 
 def _committed_again(counts: Counts, witnesses: Witnesses) -> Iterator[Doubled]:
     """What a micro-batch read that several commits are of."""
-    log, ledger = witnesses.table_log, counts.covered.slice
-    again = committed_again(log, ledger.pipeline, ledger.sink) if log is not None else {}
+    ledger = counts.covered.slice
+    history = history_of(witnesses, ledger)
+    again = history.committed_again if history is not None else {}
     for entry in counts.counted if again else ():
         head = ledger.heads[entry]
         if several := again.get((head.epoch, head.batch_id)):

@@ -10,10 +10,10 @@ from recon.judge.account.recorded import LEFT_OUT, looked_for, recorded
 from recon.judge.account.records import RECORDS
 from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
-from recon.judge.history.table_history import first_version, is_another, known_table, others, removes_rows
+from recon.judge.history.table_history import TableHistory, removes_rows
 from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code, DeltaCommit, DeltaWitness, LedgerSlice, ReconStamp
+from recon.model import Code, DeltaCommit, ReconStamp
 from recon.model.account import OffsetClass
 from recon.model.ledger import named
 from recon.model.offsets import Spans
@@ -116,12 +116,10 @@ def _read_again(sink: SinkRows, entry: int) -> int:
 
 def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
     """Commits of other pipelines of recon's that took rows out of the table; delta_history reports everybody else's."""
-    log, ledger = sink.witnesses.table_log, sink.ledger
-    if log is None:
+    history = sink.history
+    if history is None:
         return
-    first, known = first_version(log, ledger), known_table(sink.witnesses)
-    judged = known.version if known is not None and not is_another(log, known) else -1
-    for commit, stamp in _removed_by_others(log, ledger, first):
+    for commit, stamp in _removed_by_others(history):
         what = (
             f"version {commit.version} ({commit.operation}) of pipeline {stamp.pipeline}, sink "
             f"{stamp.sink} changed rows of {sink.rows.location}, and "
@@ -129,13 +127,13 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
         if removed:
             apart = "rows of this pipeline are missing: give each pipeline a table of its own, or keys that cannot meet"
             sink.findings.add(Code.MUTATED, what + apart, about=commit_of(commit))
-        elif not ledger.complete and commit.version > judged:
+        elif not history.is_complete and commit.version > history.known_version:
             unread = "rows of earlier micro-batches were not read: `recon audit --full` looks at them"
             sink.findings.add(Code.INCONCLUSIVE, what + unread, about=commit_of(commit))
 
 
-def _removed_by_others(log: DeltaWitness, ledger: LedgerSlice, first: int) -> Iterator[tuple[DeltaCommit, ReconStamp]]:
-    """Commits behind a version in which other pipelines of recon's took rows out of the table."""
-    for commit in others(log, ledger):
-        if commit.stamp is not None and commit.version > first and removes_rows(commit):
+def _removed_by_others(history: TableHistory) -> Iterator[tuple[DeltaCommit, ReconStamp]]:
+    """Commits behind the first claimed one in which other pipelines of recon's took rows out of the table."""
+    for commit in history.others:
+        if commit.stamp is not None and commit.version > history.first_claimed and removes_rows(commit):
             yield commit, commit.stamp

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from recon.judge.findings import named
 from recon.judge.history.lost_writes import lost_of
-from recon.judge.history.table_history import changes_rows, in_this_table, is_restore, others, removes_rows
+from recon.judge.history.table_history import TableHistory, changes_rows, history_of, removes_rows
 from recon.judge.row_counts import Counts
 from recon.judge.rows.reasons import changes
 from recon.judge.rows.sink_rows import rewrites
 from recon.lazy import np
-from recon.model import Code, DeltaWitness, EntryHead, Unavailable, Witnesses
+from recon.model import Code, EntryHead, Unavailable, Witnesses
 from recon.model.proof import OpenFinding
 from recon.text import some
 
@@ -63,12 +63,13 @@ def _edited(counts: Counts, witnesses: Witnesses) -> Standing:
 
 def _elsewhere(counts: Counts, witnesses: Witnesses) -> Standing:
     """Entries under whose version the table has another commit."""
-    heads, log = counts.covered.slice.heads, witnesses.table_log
-    unknown = np.array([log is not None and _is_elsewhere(head, log) for head in heads], np.bool_)
-    if log is None or not unknown.any():
+    ledger = counts.covered.slice
+    history, heads = history_of(witnesses, ledger), ledger.heads
+    unknown = np.array([history is not None and _is_elsewhere(head, history) for head in heads], np.bool_)
+    if history is None or not unknown.any():
         return Standing(unknown, [])
     which = some(named(heads[entry]) for entry in np.flatnonzero(unknown).tolist())
-    return Standing(unknown, [f"the table at {log.location} has other commits than those of {which}"])
+    return Standing(unknown, [f"the table at {history.log.location} has other commits than those of {which}"])
 
 
 def _lost(counts: Counts, witnesses: Witnesses) -> Standing:
@@ -91,13 +92,13 @@ def _why_unread(witnesses: Witnesses) -> str:
     return next(reasons, "no log and no record of it is known")
 
 
-def _is_elsewhere(head: EntryHead, log: DeltaWitness) -> bool:
-    version = head.sink_version
+def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
+    log, version = history.log, head.sink_version
     if version is None or head.rows_written == 0:
         return False
     commit = log.commits.get(version)
     if commit is None:
-        return not in_this_table(head, log) or log.last is None or version > log.last
+        return not history.in_this_table(head) or log.last is None or version > log.last
     if commit.stamp is None:
         return not head.is_observed
     return (commit.stamp.epoch, commit.stamp.batch_id) != (head.epoch, head.batch_id)
@@ -128,12 +129,12 @@ def _is_of_all(one: OpenFinding) -> bool:
 
 def _before_the_last_change(counts: Counts, witnesses: Witnesses) -> npt.NDArray[np.bool_]:
     """Which entries were written before somebody changed rows the last time; all, where no log says when."""
-    heads, log = counts.covered.slice.heads, witnesses.table_log
+    heads, history = counts.covered.slice.heads, history_of(witnesses, counts.covered.slice)
     removes = changes_rows if rewrites(witnesses) else removes_rows
     changed: list[int] = []
-    if log is not None:
-        changed += [commit.version for commit in others(log, counts.covered.slice) if removes(commit)]
-        changed += [version for version, commit in log.commits.items() if is_restore(commit)]
+    if history is not None:
+        changed += [commit.version for commit in history.others if removes(commit)]
+        changed += [commit.version for commit in history.commits if commit.is_restore]
     newest = max(changed, default=None)
     return np.array(
         [newest is None or head.sink_version is None or head.sink_version < newest for head in heads], np.bool_

@@ -13,17 +13,14 @@ from typing import NamedTuple
 from recon.judge.checkpoint.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.judge.checkpoint.transactions import Transactions
 from recon.judge.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
-from recon.judge.history.recon_commits import own_commits
-from recon.judge.history.table_history import unseen
+from recon.judge.history.table_history import TableHistory
 from recon.judge.row_counts import ReadStretches
 from recon.judge.second_calls import second_calls
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
     DeltaCommit,
-    DeltaWitness,
     EntryHead,
-    LedgerSlice,
     ReconStamp,
 )
 from recon.model.offsets import Spans
@@ -63,19 +60,14 @@ class Writes:
     """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers.
 
     `observed` is whether the query writes without recon, `own_function` whether a function of the user's own does,
-    `placed_by_rows` whether nothing but rows says of which micro-batch its commits are. Earlier audits looked at the
-    versions of the sink up to `looked_up_to`.
+    `placed_by_rows` whether nothing but rows says of which micro-batch its commits are.
     """
 
-    pipeline: str
-    sink: str | None
+    history: TableHistory
     checkpoint: CheckpointWitness
-    log: DeltaWitness
-    ledger: LedgerSlice | None
     observed: bool = False
     own_function: bool = False
     placed_by_rows: bool = False
-    looked_up_to: int = -1
     _readings: dict[Key, FirstReadings] = field(default_factory=dict)
 
     def entry_of(self, batch: CheckpointBatch) -> int | None:
@@ -100,7 +92,7 @@ class Writes:
         for commit, stamp in reversed(self.stamped.get((self.checkpoint.query_id, batch.batch_id), ())):
             if (stamp.epoch, stamp.batch_id) in self._recorded:
                 continue  # it belongs to an entry, which is not this plan's
-            if commit.version <= self.looked_up_to:
+            if commit.version <= self.history.looked_up_to:
                 continue  # earlier audits looked at it
             held = stamped_ranges(stamp)
             rest = rest_of(plan, held)
@@ -133,7 +125,7 @@ class Writes:
     @cached_property
     def first_judged(self) -> int | None:
         """The batch_id of this query from which on micro-batches are the business of this audit; None for all."""
-        anchors = self.heads[: self.ledger.anchors] if self.ledger is not None else ()
+        anchors = self.history.anchors
         # What lies before the newest anchor of this query was judged by earlier audits.
         before = [head.batch_id for head in anchors if self._is_own(head)]
         if before:
@@ -146,7 +138,7 @@ class Writes:
     @cached_property
     def first_entry(self) -> EntryHead | None:
         """The first entry of the whole ledger; None where earlier ones are not in the slice."""
-        if self.ledger is None or not self.ledger.complete:
+        if self.history.ledger is None or not self.history.ledger.complete:
             return None
         return min(
             (head for head in self.heads if head.is_micro_batch), key=lambda h: (h.epoch, h.batch_id), default=None
@@ -164,13 +156,13 @@ class Writes:
     @cached_property
     def covered(self) -> Coverage | None:
         """The ledger's ranges; None when it has no entry."""
-        return coverage(self.ledger) if self.ledger is not None else None
+        return coverage(self.history.ledger) if self.history.ledger is not None else None
 
     @cached_property
     def stamped(self) -> Mapping[tuple[str, int], Sequence[tuple[DeltaCommit, ReconStamp]]]:
         """This sink's commits by (query_id, batch_id), newest last."""
         of_batch: dict[tuple[str, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
-        for commit, stamp in own_commits(self.log, self.pipeline, self.sink):
+        for commit, stamp in self.history.own:
             of_batch.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
         return of_batch
 
@@ -178,7 +170,7 @@ class Writes:
     def unseen(self) -> Mapping[int, int]:
         """The versions of this query's micro-batches that Spark's own sink wrote, by batch_id."""
         versions: dict[int, int] = {}
-        for version, commit in self.log.commits.items():
+        for version, commit in self.history.log.commits.items():
             if commit.stamp is None and commit.wrote is not None and commit.wrote[0] == self.checkpoint.query_id:
                 versions.setdefault(commit.wrote[1], version)
         return versions
@@ -192,9 +184,9 @@ class Writes:
         """
         until = None if following is None else following.planned_at
         first = min(self._entered_versions, default=0)
-        for commit in self.log.commits.values():
+        for commit in self.history.log.commits.values():
             placed = commit.stamp is not None or commit.version in self._entered_versions
-            placed = placed or commit.version <= self.looked_up_to
+            placed = placed or commit.version <= self.history.looked_up_to
             if placed or (commit.wrote is not None and commit.wrote[0]):
                 continue
             in_time = batch.planned_at is not None and commit.timestamp >= batch.planned_at
@@ -207,30 +199,29 @@ class Writes:
     def unplaced_since(self) -> Sequence[int]:
         """The versions since the last entry of which it is not known what the query read into them, if anything."""
         last = max((head.sink_version for head in self.heads if head.sink_version is not None), default=-1)
-        found = {commit.version for commit in unseen(self.log, last)}
+        found = {commit.version for commit in self.history.unseen(last)}
         if self.own_function:  # Spark's own sink names the query
-            later = [commit for version, commit in self.log.commits.items() if version > last]
+            later = [commit for version, commit in self.history.log.commits.items() if version > last]
             found |= {commit.version for commit in later if commit.stamp is None and commit.adds_rows}
         return sorted(found)
 
     @cached_property
     def _entered_versions(self) -> set[int]:
         """The versions of the sink that entries name."""
-        recorded = {version for _, _, version in self.ledger.recorded} if self.ledger is not None else set()
-        return {version for version in recorded if version is not None} | {
-            head.sink_version for head in self.heads if head.sink_version is not None
-        }
+        ledger = self.history.ledger
+        recorded = [version for _, _, version in ledger.recorded] if ledger is not None else []
+        return {version for version in (*recorded, *(head.sink_version for head in self.heads)) if version is not None}
 
     @cached_property
     def lacks_commits(self) -> bool:
         """Whether a commit file is missing between others."""
-        versions = self.log.commits
+        versions = self.history.log.commits
         return len(versions) <= max(versions, default=-1) - min(versions, default=0)
 
     @cached_property
     def oldest(self) -> datetime | None:
         """When the sink's oldest commit was made, of those that its log still has."""
-        return min((commit.timestamp for commit in self.log.commits.values()), default=None)
+        return min((commit.timestamp for commit in self.history.log.commits.values()), default=None)
 
     @cached_property
     def _entries(self) -> Mapping[int, Sequence[int]]:
@@ -243,7 +234,8 @@ class Writes:
 
     def entered_later(self, batch: CheckpointBatch) -> bool:
         """Whether the entry of a plan stands behind the audited period."""
-        return self.ledger is not None and (self.checkpoint.query_id, batch.batch_id) in self.ledger.later
+        ledger = self.history.ledger
+        return ledger is not None and (self.checkpoint.query_id, batch.batch_id) in ledger.later
 
     @cached_property
     def tried_again(self) -> set[int]:
@@ -258,7 +250,7 @@ class Writes:
     @property
     def heads(self) -> Sequence[EntryHead]:
         """The entries of the ledger."""
-        return self.ledger.heads if self.ledger is not None else ()
+        return self.history.heads
 
     def numbers(self, batch_id: int) -> bool:
         """Whether this query has an entry with the batch_id."""
@@ -276,23 +268,23 @@ class Writes:
     @cached_property
     def _ranges(self) -> Mapping[int, Ranges]:
         """Ranges of the entries that carry a batch_id of the checkpoint."""
-        assert self.ledger is not None
+        assert self.history.ledger is not None
         wanted = [entry for batch in self.checkpoint.batches for entry in self._entries.get(batch.batch_id, ())]
-        return {entry: ranges_of(self.ledger, entry) for entry in wanted}
+        return {entry: ranges_of(self.history.ledger, entry) for entry in wanted}
 
     def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
         """Whether entries read before this one hold the offsets that it left out."""
-        assert self.ledger is not None and self.covered is not None
+        assert self.history.ledger is not None and self.covered is not None
         if key not in self._readings:
             self._readings[key] = FirstReadings.of(self.covered, key)
-        return self._readings[key].held_before(self.covered.place(entry), rest, self.ledger.complete)
+        return self._readings[key].held_before(self.covered.place(entry), rest, self.history.ledger.complete)
 
     @cached_property
     def transactions(self) -> Transactions:
         """The transaction numbers of the sink's table."""
         commits = [commit for commits in self.stamped.values() for commit, _ in commits]
         observed_query = self.checkpoint.query_id if self.observed else None
-        return Transactions.of(self.log, commits, self.pipeline, self.sink, observed_query)
+        return Transactions.of(self.history.log, commits, self.history.pipeline, self.history.sink, observed_query)
 
     @cached_property
     def _last_recorded(self) -> int:

@@ -8,82 +8,31 @@ from dataclasses import replace
 
 from recon.judge.coverage import FirstReaders, coverage
 from recon.judge.findings import Findings, commit_of, exactly, named
-from recon.judge.history.recon_commits import own_commits
-from recon.judge.history.table_history import (
-    alive,
-    changes_rows,
-    claimed_in,
-    first_version,
-    in_this_table,
-    is_another,
-    is_restore,
-    judged_since,
-    known_table,
-    loses_rows,
-    restored_version,
-    rows_lost,
-    wipes,
-)
+from recon.judge.history.table_history import TableHistory, rows_lost, wipes
 from recon.lazy import np
-from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice, ReconStamp, Witnesses
+from recon.model import Code, DeltaCommit, EntryHead, LedgerSlice, ReconStamp
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
 _CHANGED_BY = 5  # versions that one finding names
-_UNDONE = "were undone"
 
 
-def judge_changes(
-    witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings, *, by_rows: bool = False
-) -> None:
+def judge_changes(history: TableHistory, findings: Findings, *, by_rows: bool = False) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
-    if not any(head.sink_version is not None for head in ledger.heads):
+    if all(head.sink_version is None for head in history.heads):
         return
-    audited = claimed_in(delta, ledger)
-    versions = sorted(audited)
-    first = judged_since(witnesses, ledger, delta) if not ledger.complete else first_version(delta, ledger)
-    still = alive(delta)
-    written = _written(ledger, delta, audited)
-    standing = [version for version in sorted(written) if version in still]
-    # Rows that are older than the entries, and than the log that was read, may stand as well.
-    judged = known_table(witnesses)
-    here = not is_another(delta, judged) and all(in_this_table(head, delta) for head in ledger.heads)
-    earlier = here and not ledger.complete and still.floor >= 0
-    later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
-    mutations = [c for c in later if changes_rows(c) or loses_rows(c)]
-    for commit in mutations:
-        if (standing and standing[0] < commit.version) or earlier:
+    for commit in history.removals:
+        if history.oldest_standing < commit.version:
             _report_mutation(commit, findings)
-    for commit in later:
-        if is_restore(commit):
-            _report_restore(commit, written, findings)
-            if judged is None or is_another(delta, judged) or commit.version > judged.version:
-                _report_unnamed(commit, ledger, delta, audited, findings)
-    rolled_back = [version for version in versions if delta.undone(version)]
-    if rolled_back:
-        _report_rollback(delta, audited, rolled_back, findings)
-    wiped_by = max((c.version for c in mutations if wipes(c) and rows_lost(c) != 0), default=-1)
-    gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)} | {*rolled_back}
-    if gone:
-        undoing = [c.version for c in later if is_restore(c) or wipes(c)]
-        of_gone = [head.sink_version in gone and in_this_table(head, delta) for head in ledger.heads]
-        report_gone(ledger, of_gone, _UNDONE, findings, undoing)
-    unstamped = [c for c in later if c.stamp is None and c.version not in delta.unstamped]
-    strangers = [c for c in unstamped if c.data_change and not (is_restore(c) or changes_rows(c))]
-    if strangers:
-        _report_strangers(strangers, findings, by_rows=by_rows)
-
-
-def _written(
-    ledger: LedgerSlice, delta: DeltaWitness, audited: Mapping[int, EntryHead]
-) -> Mapping[int, EntryHead | ReconStamp]:
-    """The versions that wrote rows of the sink: those of the entries, and of earlier ones as the log shows them.
-
-    A RESTORE may have undone all that the entries of this audit wrote, and some of what is older than these.
-    """
-    if ledger.complete:
-        return audited
-    return {commit.version: stamp for commit, stamp in own_commits(delta, ledger.pipeline, ledger.sink)} | {**audited}
+    for commit in history.judged:
+        if commit.is_restore:
+            _report_restore(commit, history.written, findings)
+            _report_unnamed(commit, history, findings)
+    if history.rolled_back:
+        _report_rollback(history, findings)
+    _report_undone(history, findings)
+    if history.strangers:
+        _report_strangers(history.strangers, findings, by_rows=by_rows)
 
 
 def _report_mutation(commit: DeltaCommit, findings: Findings) -> None:
@@ -111,7 +60,7 @@ def _report_mutation(commit: DeltaCommit, findings: Findings) -> None:
 
 def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | ReconStamp], findings: Findings) -> None:
     """A RESTORE; `written` are the versions that wrote rows of the sink."""
-    target = restored_version(commit)
+    target = commit.restored_version
     if target is None:
         findings.add(
             Code.INCONCLUSIVE,
@@ -140,16 +89,14 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
         )
 
 
-def _report_unnamed(
-    commit: DeltaCommit, ledger: LedgerSlice, delta: DeltaWitness, audited: Mapping[int, EntryHead], findings: Findings
-) -> None:
+def _report_unnamed(commit: DeltaCommit, history: TableHistory, findings: Findings) -> None:
     """A RESTORE to before the entries of this audit: what it undid of earlier ones, their ranges do not name."""
-    target, first = restored_version(commit), min(audited, default=commit.version)
-    if ledger.complete or target is None:
+    target, first = commit.restored_version, min(history.claimed, default=commit.version)
+    if history.is_complete or target is None or commit.version <= history.known_version:
         return
-    own = {of.version for of, _ in own_commits(delta, ledger.pipeline, ledger.sink)}
+    own = {of.version for of, _ in history.own}
     between = range(target + 1, min(first, commit.version))
-    if any(version in own or version not in delta.commits for version in between):
+    if any(version in own or version not in history.log.commits for version in between):
         findings.add(
             Code.GAP,
             f"rows of micro-batches before the period are gone since version {commit.version}, a RESTORE to version "
@@ -159,19 +106,27 @@ def _report_unnamed(
         )
 
 
-def _report_rollback(
-    delta: DeltaWitness, audited: Mapping[int, EntryHead], undone: Sequence[int], findings: Findings
-) -> None:
-    """Audited versions that the newest one does not descend from; a rollback makes no commit of its own."""
+def _report_rollback(history: TableHistory, findings: Findings) -> None:
+    """Audited versions that the newest one does not descend from."""
+    log, undone = history.log, history.rolled_back
     findings.add(
         Code.MUTATED,
-        f"{delta.location} was rolled back or replaced: its version {delta.last} does not descend from "
+        f"{log.location} was rolled back or replaced: its version {log.last} does not descend from "
         f"{plural(len(undone), 'audited commit')} (version {some(undone)}); a restart does not write them again: find "
         "out who did it, and read their ranges once more",
         about="" if len(undone) == 1 else f"versions {exactly(undone)}",
-        head=audited[undone[0]] if len(undone) == 1 else None,
+        head=history.claimed[undone[0]] if len(undone) == 1 else None,
         changed_by=(),
     )
+
+
+def _report_undone(history: TableHistory, findings: Findings) -> None:
+    """The ranges of entries whose commits were undone, or wiped."""
+    gone, ledger = history.gone, history.ledger
+    if gone and ledger is not None:
+        by = [commit.version for commit in history.judged if commit.is_restore or wipes(commit)]
+        of_gone = [head.sink_version in gone and history.in_this_table(head) for head in ledger.heads]
+        report_gone(ledger, of_gone, "were undone", findings, by)
 
 
 def report_gone(

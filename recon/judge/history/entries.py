@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from recon.judge.history.recon_commits import own_commits, same_offsets, unrecorded
+from recon.judge.history.recon_commits import same_offsets, unrecorded
+from recon.judge.history.table_history import history_of
 from recon.lazy import np
 from recon.model import (
-    DeltaWitness,
     EntryHead,
     LedgerSlice,
     RangeTable,
     ReconStamp,
     SinkCommit,
-    SinkLog,
     Witnesses,
     offsets_text,
     parse_offsets,
@@ -42,15 +41,16 @@ def entries_with_unrecorded_commits(witnesses: Witnesses) -> LedgerSlice | None:
     return once(
         ledger,
         entries_with_unrecorded_commits,
-        lambda: _with(_as_stamped(ledger, _stamps(record, ledger)), unrecorded(witnesses)),
+        lambda: _with(_as_stamped(ledger, _stamps(witnesses, ledger)), unrecorded(witnesses)),
         record,
     )
 
 
-def _stamps(record: DeltaWitness | SinkLog | None, ledger: LedgerSlice) -> Iterable[ReconStamp]:
+def _stamps(witnesses: Witnesses, ledger: LedgerSlice) -> Iterable[ReconStamp]:
     """The stamps of the sink's own commits, in the order in which it took them."""
-    if isinstance(record, DeltaWitness):
-        return (stamp for _, stamp in own_commits(record, ledger.pipeline, ledger.sink))
+    history, record = history_of(witnesses, ledger), witnesses.sink_record
+    if history is not None:
+        return (stamp for _, stamp in history.own)
     commits = record.commits if record is not None else ()
     return (commit.stamp for commit in commits if commit.stamp.is_of(ledger.pipeline, ledger.sink))
 

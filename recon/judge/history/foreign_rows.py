@@ -16,7 +16,7 @@ from typing_extensions import override
 from recon.judge.history.database_counts import may_repeat
 from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.row_balance import compared
-from recon.judge.history.table_history import TableVersion, is_another, known_table, others
+from recon.judge.history.table_history import TableVersion, history_of
 from recon.lazy import np
 from recon.model import WITHOUT_NUMBER, EntryHead, LedgerSlice, RowSearch, Witnesses
 from recon.model.memory import SinkAudit, SinkMemory
@@ -63,12 +63,13 @@ class ForeignRows(SinkMemory):
 
 def search(witnesses: Witnesses) -> RowSearch:
     """Which rows of the judged sink are to be looked for in the whole of it; none in a sink without history."""
-    log, ledger = witnesses.table_log, entries_with_unrecorded_commits(witnesses)
-    if log is None or ledger is None:
+    ledger = entries_with_unrecorded_commits(witnesses)
+    history = history_of(witnesses, ledger)
+    if history is None or ledger is None:
         return RowSearch()
-    rows = compared(witnesses, ledger, log)
-    versions = [commit.version for commit in others(log, ledger) if commit.rows_added != 0]
-    versions += sorted(log.commits.keys() & {head.sink_version for head in releases(witnesses)})
+    rows = compared(witnesses, history)
+    versions = [commit.version for commit in history.others if commit.rows_added != 0]
+    versions += sorted(history.log.commits.keys() & {head.sink_version for head in releases(witnesses)})
     return RowSearch(
         versions=versions,
         offsets=_joined(read_of_others(witnesses), _said_to_be_doubled(witnesses)),
@@ -91,8 +92,8 @@ def releases(witnesses: Witnesses) -> Sequence[EntryHead]:
 
 def read_of_others(witnesses: Witnesses) -> ByPartition:
     """The offsets that the judged entries read, and of which an earlier audit saw rows of others."""
-    log = witnesses.table_log
-    if log is None or is_another(log, known_table(witnesses)):
+    history = history_of(witnesses, witnesses.ledger)
+    if history is None or history.is_another:
         return {}
     return _as_read(_by_partition(witnesses.memory(ForeignRows)), witnesses)
 

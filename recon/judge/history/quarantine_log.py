@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, Self
 from typing_extensions import override
 
 from recon.judge.findings import Findings, commit_of, exactly, named
-from recon.judge.history.table_history import alive, is_restore, restored_version
+from recon.judge.history.table_history import TableHistory
 from recon.model import (
     REPAIRS,
     Code,
@@ -208,17 +208,17 @@ class QuarantineLog:
     @property
     def removing(self) -> Sequence[DeltaCommit]:
         """Commits of others that took rows out, or put others in their place."""
-        return [commit for commit in self._others if commit.files_removed or is_restore(commit)]
+        return [commit for commit in self._others if commit.files_removed or commit.is_restore]
 
     @property
     def adding(self) -> Sequence[DeltaCommit]:
         """Commits of others that only added rows."""
-        return [commit for commit in self._others if not (commit.files_removed or is_restore(commit))]
+        return [commit for commit in self._others if not (commit.files_removed or commit.is_restore)]
 
     @property
     def is_ambiguous(self) -> bool:
         """Whether others removed rows and added others, now or before, so that their number proves nothing."""
-        added = (c for c in self.log.commits.values() if c.data_change and not c.files_removed and not is_restore(c))
+        added = (c for c in self.log.commits.values() if c.data_change and not c.files_removed and not c.is_restore)
         return bool(self.removing) and any(not self._is_own(commit) for commit in added)
 
     @property
@@ -385,10 +385,10 @@ def _judge_table(seen: QuarantineLog, findings: Findings) -> None:
 
 def _judge_commits(seen: QuarantineLog, findings: Findings) -> None:
     """Commits of others that still act on the table; which rows a DELETE took is told by the count."""
-    still, table = alive(seen.log), f"the quarantine table {seen.log.location}"
+    still, table = TableHistory(seen.log).alive, f"the quarantine table {seen.log.location}"
     for commit in (commit for commit in seen.removing if commit.version in still):
         at = f"find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
-        if is_restore(commit):
+        if commit.is_restore:
             _judge_restore(seen, commit, findings)
         elif not commit.operation.upper().startswith(("DELETE", "TRUNCATE")):
             findings.add(
@@ -410,7 +410,7 @@ def _judge_commits(seen: QuarantineLog, findings: Findings) -> None:
 
 def _judge_restore(seen: QuarantineLog, commit: DeltaCommit, findings: Findings) -> None:
     """A RESTORE: it may undo what others did to the table, but nothing that recon wrote."""
-    target = restored_version(commit)
+    target = commit.restored_version
     named_version = f"version {commit.version} of the quarantine table {seen.log.location} is a RESTORE"
     if target is None:
         findings.add(

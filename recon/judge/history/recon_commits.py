@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recon.judge.findings import Findings
-from recon.judge.history.table_history import alive, is_restore, judged_since, removes_rows
+from recon.judge.history.table_history import TableHistory, history_of, removes_rows
 from recon.model import (
     Code,
-    DeltaCommit,
-    DeltaWitness,
     EntryHead,
     LedgerSlice,
     ReconStamp,
@@ -20,52 +17,14 @@ from recon.model import (
     Witnesses,
     known,
     offsets_text,
+    parse_offsets,
     same_ranges,
 )
 from recon.model.ledger import named
-from recon.model.once import once
+from recon.model.offsets import OffsetSpan, Spans
 
 _BEFORE_ALL = (0, -1)  # (epoch, batch_id) before any micro-batch's; those of releases and repairs are lower
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
-
-
-def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
-    """The commits that recon made for a sink, by version; looked for once for all checks that see this log."""
-    return once(log, (own_commits, pipeline, sink), lambda: _own_commits(log, pipeline, sink))
-
-
-def _own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
-    commits = [commit for _, commit in sorted(log.commits.items())]
-    return [(c, c.stamp) for c in commits if c.stamp is not None and c.stamp.is_of(pipeline, sink)]
-
-
-def rows_in_files(log: DeltaWitness | None, pipeline: str, sink: str | None) -> Mapping[tuple[int, int, int], int]:
-    """The rows in the files that appends of a sink added, as the log says, per (version, epoch, batch_id).
-
-    An entry may have counted rows that a retried stage wrote twice. The versions of a table that was made anew are
-    those of other micro-batches.
-    """
-    return {
-        (commit.version, stamp.epoch, stamp.batch_id): commit.rows_added
-        for commit, stamp in (own_commits(log, pipeline, sink) if log is not None else ())
-        if commit.rows_added is not None and not commit.is_merge
-    }
-
-
-def committed_again(log: DeltaWitness, pipeline: str, sink: str | None) -> Mapping[tuple[int, int], Sequence[int]]:
-    """The versions of each (epoch, batch_id) that several commits of the log are of, each with rows that stand.
-
-    They are looked for once for all checks that see this log.
-    """
-    return once(log, (committed_again, pipeline, sink), lambda: _committed_again(log, pipeline, sink))
-
-
-def _committed_again(log: DeltaWitness, pipeline: str, sink: str | None) -> Mapping[tuple[int, int], Sequence[int]]:
-    still, versions = alive(log), defaultdict[tuple[int, int], list[int]](list)
-    for commit, stamp in own_commits(log, pipeline, sink):
-        if commit.data_change and commit.rows_taken != 0 and commit.version in still:
-            versions[stamp.epoch, stamp.batch_id].append(commit.version)
-    return {number: several for number, several in versions.items() if len(several) > 1}
 
 
 def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
@@ -74,36 +33,25 @@ def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
     Left out are those that earlier audits looked at, and those so late that their entry may follow: it is not known
     yet what the hook counted, nor whether failing rows are in quarantine.
     """
-    log, record = witnesses.table_log, witnesses.sink_record
-    ledger = witnesses.ledger
-    entered: set[tuple[int, int]] = set()
+    ledger, record, entered = witnesses.ledger, witnesses.sink_record, set[tuple[int, int]]()
+    history = history_of(witnesses, ledger)
     if ledger is not None:
         entered = {(head.epoch, head.batch_id) for head in ledger.heads}
         entered |= {(epoch, batch_id) for epoch, batch_id, _ in ledger.recorded}
-    found: Iterator[SinkCommit] = iter(())
-    if log is not None:
-        found = _unrecorded_in_log(witnesses, log, ledger, entered)
-    elif record is not None:
-        found = _unrecorded_in_record(witnesses, record, entered)
-    return list(found)
+    if history is not None:
+        return list(_unrecorded_in_log(witnesses, history, entered))
+    return list(_unrecorded_in_record(witnesses, record, entered)) if record is not None else []
 
 
 def _unrecorded_in_log(
-    witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSlice | None, entered: Collection[tuple[int, int]]
+    witnesses: Witnesses, history: TableHistory, entered: Collection[tuple[int, int]]
 ) -> Iterator[SinkCommit]:
-    heads: Sequence[EntryHead] = ledger.heads if ledger is not None else ()
-    since = judged_since(witnesses, ledger, log) if ledger is not None else -1
+    heads, begin = history.heads, witnesses.period_from
     last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
     # Of the releases and repairs before the period only the newest are in the slice; the others are the business of
     # earlier audits.
-    anchors = heads[: ledger.anchors] if ledger is not None else ()
-    numbers: dict[int, int] = {}
-    for head in anchors:
-        if not head.is_micro_batch:
-            numbers[head.epoch] = max(head.batch_id, numbers.get(head.epoch, -1))
-    begin = witnesses.period_from
-    own = own_commits(log, witnesses.pipeline, witnesses.sink)
-    newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in own}
+    numbers = {head.epoch: head.batch_id for head in sorted(history.anchors, key=_number) if not head.is_micro_batch}
+    newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in history.own}
     for commit, stamp in (of for number, of in newest.items() if number not in entered):
         at = commit.timestamp
         earlier = stamp.batch_id < numbers.get(stamp.epoch, -1) and begin is not None and at < begin
@@ -113,7 +61,7 @@ def _unrecorded_in_log(
             or is_in_progress(witnesses, stamp, at, commit.version)
             or (commit.version > last and entry_may_follow(at, witnesses))
         )
-        if commit.version > since and not earlier and not may_follow:
+        if commit.version > history.looked_up_to and not earlier and not may_follow:
             yield SinkCommit(version=commit.version, stamp=stamp, rows=commit.rows_taken, at=at)
 
 
@@ -135,9 +83,13 @@ def _unrecorded_in_record(
             yield commit
 
 
+def _number(head: EntryHead) -> tuple[int, int]:
+    return head.epoch, head.batch_id
+
+
 def _newest_number(heads: Iterable[EntryHead]) -> tuple[int, int]:
     """The highest (epoch, batch_id) of micro-batches; one before all of them where there is none."""
-    return max(((head.epoch, head.batch_id) for head in heads if head.is_micro_batch), default=_BEFORE_ALL)
+    return max((_number(head) for head in heads if head.is_micro_batch), default=_BEFORE_ALL)
 
 
 def same_offsets(ledger: LedgerSlice, entry: int, stamp: ReconStamp) -> bool:
@@ -145,6 +97,18 @@ def same_offsets(ledger: LedgerSlice, entry: int, stamp: ReconStamp) -> bool:
     texts = ledger.offsets_texts
     text = texts[entry] if texts else offsets_text(ledger.ranges.of(entry))
     return stamp.offsets_text == text or same_ranges(stamp.offsets_text, text)
+
+
+def looked_at_all(spans: Sequence[OffsetSpan], stamp: ReconStamp) -> bool:
+    """Whether repairs that looked for doubled rows in these ranges, if any did, saw every offset of a write."""
+    left = (
+        Spans.of([read.span]).minus(
+            Spans.of(s.span for s in spans if (s.topic, s.partition) == (read.topic, read.partition))
+        )
+        for read in parse_offsets(stamp.offsets_text)
+        if read.span.size > 0
+    )
+    return bool(spans) and not any(left)
 
 
 def doubled(witnesses: Witnesses) -> tuple[Code, str]:
@@ -177,7 +141,7 @@ def is_in_progress(witnesses: Witnesses, stamp: ReconStamp, at: datetime, versio
     if log is None or version is None:
         return True
     later = (commit for number, commit in log.commits.items() if number > version)
-    return not any(is_restore(commit) or removes_rows(commit) for commit in later)
+    return not any(commit.is_restore or removes_rows(commit) for commit in later)
 
 
 def report_orphan(head: EntryHead, write: str, reason: str, findings: Findings) -> None:

@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 
 from typing_extensions import override
 
-from recon.judge.history.table_history import in_this_table, is_another, judged_since, known_table, told_gone
-from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unavailable, Witnesses
+from recon.judge.history.table_history import TableHistory, history_of
+from recon.model import Code, DeltaWitness, EntryHead, Unavailable, Witnesses
 from recon.model.memory import SinkAudit, SinkMemory
 from recon.text import plural
 
@@ -36,7 +36,7 @@ class CountedRows(SinkMemory):
     @classmethod
     def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
         table = audit.witnesses.table_log
-        rows = rows_to_remember(audit.witnesses, table) if table is not None else None
+        rows = rows_to_remember(audit.witnesses) if table is not None else None
         return before if rows is None or table is None or table.last is None else cls(at=table.last, rows=rows)
 
 
@@ -82,42 +82,67 @@ def first_shown(delta: DeltaWitness) -> int | None:
     return version
 
 
-def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> TableRows | None:
+def compared(witnesses: Witnesses, history: TableHistory) -> TableRows | None:
     """The table's rows against the ledger's; None where the log shows every commit, or micro-batches replace rows."""
-    known, version = known_table(witnesses), first_shown(delta)
-    if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
+    version, log = first_shown(history.log), history.log
+    if version is None or witnesses.sink in witnesses.rewriting or history.is_another:
         return None
-    # Versions of a table that was there before this one, or that a copy lacks, are those of other rows.
-    gone = told_gone(ledger, witnesses)
-    heads = [head for i, head in enumerate(ledger.heads) if in_this_table(head, delta) and i not in gone]
-    if delta.whole and all((head.sink_version or version) >= version for head in heads):
+    heads = _still_claimed(history)
+    if log.whole and all((head.sink_version or version) >= version for head in heads):
         return None
-    begins_at = _wrote_before(heads, ledger, delta)
+    begins_at = _wrote_before(heads, history)
     if version <= begins_at:
         return None
-    base = _counted(witnesses, known)
-    reached = -1 if ledger.complete else judged_since(witnesses, ledger, delta)
-    if base is not None and reached > base[0]:
-        base = None  # entries between them are not in the slice
-    if base is None and not ledger.complete:
-        attested = any(
-            head.sink_version is not None and head.sink_version < version and in_this_table(head, delta)
-            for head in ledger.heads[ledger.anchors :]
-        )
+    base = _counted_before(witnesses, history)
+    if base is None and (begins_at or not history.is_complete):
+        attested = history.is_complete or _is_attested(history, version)
         return TableRows(version, -1, unknown=_NOT_COUNTED) if attested else None
-    if base is None and begins_at:
-        return TableRows(version, -1, unknown=_NOT_COUNTED)
-    since_begin = _since(-1, 0, version, witnesses, heads, delta) if ledger.complete and not begins_at else None
+    since_begin = _since(-1, 0, version, witnesses, heads, log) if history.is_complete and not begins_at else None
     if base is None:
         return since_begin
-    since_base = _since(*base, version, witnesses, heads, delta)
-    if ledger.complete and _is_asked(witnesses):
+    since_base = _since(*base, version, witnesses, heads, log)
+    if history.is_complete and _is_asked(witnesses):
         since_base = TableRows(version, base[0], unknown=_NOT_TOLD)
+    return _surer(since_begin, since_base, _missing_then(heads, base, witnesses))
+
+
+def _still_claimed(history: TableHistory) -> Sequence[EntryHead]:
+    """The entries whose rows this table should have.
+
+    Versions of a table that was there before this one, or that a copy lacks, are those of other rows.
+    """
+    gone = history.told_gone
+    return [head for i, head in enumerate(history.heads) if history.in_this_table(head) and i not in gone]
+
+
+def _counted_before(witnesses: Witnesses, history: TableHistory) -> tuple[int, int] | None:
+    """The (version, rows) that an earlier audit counted; None where entries between it and these are not known."""
+    base = _counted(witnesses, history)
+    return None if base is None or history.looked_up_to > base[0] else base
+
+
+def _is_attested(history: TableHistory, version: int) -> bool:
+    """Whether a judged entry's commit is one that the log, which begins at `version`, no longer shows."""
+    judged = history.heads[len(history.anchors) :]
+    return any(
+        head.sink_version is not None and head.sink_version < version and history.in_this_table(head) for head in judged
+    )
+
+
+def _missing_then(heads: Sequence[EntryHead], base: tuple[int, int], witnesses: Witnesses) -> int:
+    """How many rows were missing when an earlier audit counted, as far as findings count them.
+
+    They are open, or somebody accepted them.
+    """
+    written = _written(heads, -1, base[0] + 1)
+    before = max(written - base[1], 0) if isinstance(written, int) else 0
+    return min(before, _counted_missing(witnesses))
+
+
+def _surer(since_begin: TableRows | None, since_base: TableRows | None, missing_then: int) -> TableRows | None:
+    """Which of two comparisons says more: that with all entries, or that with what an earlier audit counted."""
     if since_begin is not None and since_begin.missing:
-        # Rows that were missing when that audit counted, and that findings count, are open, or somebody accepted them.
-        written = _written(heads, -1, base[0] + 1)
-        before = max(written - base[1], 0) if isinstance(written, int) else 0
-        return since_base if since_begin.missing <= min(before, _counted_missing(witnesses)) else since_begin
+        return since_base if since_begin.missing <= missing_then else since_begin
     # Rows too many may have been there when that audit counted; a slice that has every entry shows them all the same.
     return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
 
@@ -141,14 +166,14 @@ def _counted_missing(witnesses: Witnesses) -> int:
     return sum(one.finding.rows or one.spans.size for one in told)
 
 
-def _wrote_before(heads: Sequence[EntryHead], ledger: LedgerSlice, delta: DeltaWitness) -> int:
+def _wrote_before(heads: Sequence[EntryHead], history: TableHistory) -> int:
     """The version of the first entry where the table was written before recon: what was there is not known.
 
     0 where nothing was there before the first entry: recon made the table, or somebody did who wrote nothing into it.
     """
-    first = heads[0] if ledger.complete and heads else None
+    first = heads[0] if history.is_complete and heads else None
     version = (first.sink_version or 0) if first is not None else 0
-    made = 0 if delta.line is None else 1  # Iceberg's sequence numbers begin at 1
+    made = 0 if history.log.line is None else 1  # Iceberg's sequence numbers begin at 1
     return version if first is not None and (first.is_observed or version > made + 1) else 0
 
 
@@ -177,48 +202,49 @@ def _of_others(heads: Sequence[EntryHead], since: int, before: int) -> int:
     return before - since - 1 - sum(since < version < before for version in own)
 
 
-def commits_never_read(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> str:
+def commits_never_read(witnesses: Witnesses, history: TableHistory) -> str:
     """Which commits are gone from the log that no audit read, and may have taken rows away that no count misses.
 
     Only in a sink whose micro-batches replace rows, so that how many it should have is not known; "" where there are
     none. A Delta table numbers each commit, and the ledger has the numbers of its own. An Iceberg table numbers no
     rollback.
     """
-    known, version = known_table(witnesses), first_shown(delta)
-    if version is None or witnesses.sink not in witnesses.rewriting or is_another(delta, known):
+    log, known, version = history.log, history.known, first_shown(history.log)
+    if version is None or witnesses.sink not in witnesses.rewriting or history.is_another:
         return ""
-    gone = told_gone(ledger, witnesses)
-    heads = [head for i, head in enumerate(ledger.heads) if in_this_table(head, delta) and i not in gone]
+    heads = _still_claimed(history)
     written = [head.sink_version for head in heads if head.sink_version is not None]
     # What was done before the first entry, or before the period, took none of their rows. An audit that proved nothing
     # may have left out what others did, and what it found is not carried on.
     since = min(written, default=version) if known is None or known.position is None else known.version
-    if (delta.whole and all(one >= version for one in written)) or version <= since:
+    if (log.whole and min(written, default=version) >= version) or version <= since:
         return ""
-    if delta.line is not None:
+    if log.line is not None:
         return f"snapshots between sequence numbers {since} and {version}"
     others = _of_others(heads, since, version)
     return f"{plural(others, 'commit')} of others between versions {since} and {version}" if others else ""
 
 
-def rows_to_remember(witnesses: Witnesses, delta: DeltaWitness) -> int | None:
+def rows_to_remember(witnesses: Witnesses) -> int | None:
     """The table's rows as the next audit may start from; None where this one did not read all commits up to now."""
-    known, version = known_table(witnesses), first_shown(delta)
-    if isinstance(delta.files, Unavailable) or version is None:
+    history = history_of(witnesses, witnesses.ledger)
+    version = first_shown(history.log) if history is not None else None
+    if history is None or version is None or isinstance(history.log.files, Unavailable):
         return None
-    ledger = witnesses.ledger
-    seen = compared(witnesses, ledger, delta) if ledger is not None else None
-    if seen is not None and seen.held > seen.accounted and ledger is not None and not ledger.complete:
+    seen = compared(witnesses, history) if history.ledger is not None else None
+    if seen is not None and seen.held > seen.accounted and not history.is_complete:
         return None  # whether the rows too many double others was not looked at
-    base = _counted(witnesses, known) if not is_another(delta, known) else None
-    read_whole = base is None or version <= max(base[0] + 1, delta.first_retained or 0)
-    return delta.files.rows if read_whole else None
+    base = _counted(witnesses, history)
+    read_whole = base is None or version <= max(base[0] + 1, history.log.first_retained or 0)
+    return history.log.files.rows if read_whole else None
 
 
-def _counted(witnesses: Witnesses, known: KnownTable | None) -> tuple[int, int] | None:
-    """The version at which an earlier audit counted the rows, and how many it had; None where none could."""
-    if known is None or known.position is None:  # no proof knows the table
-        return known.counted if known is not None else None
+def _counted(witnesses: Witnesses, history: TableHistory) -> tuple[int, int] | None:
+    """The version at which an earlier audit counted the rows of this table, and how many it had; None for none."""
+    if history.known is None or history.is_another:
+        return None
+    if history.known.position is None:  # no proof knows the table
+        return history.known.counted
     counted = witnesses.memory(CountedRows)
     return (counted.at, counted.rows) if counted is not None else None
 

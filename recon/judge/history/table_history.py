@@ -1,14 +1,26 @@
-"""A Delta table's history: what each commit did to rows, and which commits still count."""
+"""A table's history: whose its commits are, which still count, what they did to rows, and what is no longer known."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
-from recon.model import DeltaCommit, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Unstamped, Witnesses, known
+from recon.model import (
+    DeltaCommit,
+    DeltaWitness,
+    EntryHead,
+    KnownTable,
+    LedgerSlice,
+    ReconStamp,
+    Unstamped,
+    Witnesses,
+    known,
+)
 from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Spans
 from recon.model.once import once
@@ -51,98 +63,302 @@ class Alive:
         return version <= self.floor or version in self.versions
 
 
-def alive(delta: DeltaWitness) -> Alive:
-    """Which versions still act; found once for all checks that see this log."""
-    return once(delta, alive, lambda: _alive(delta))
+@dataclass(frozen=True, eq=False)
+class TableHistory:
+    """What happened to a Delta or Iceberg table, as its log tells one who knows the ledger and the audit before.
 
-
-def _alive(delta: DeltaWitness) -> Alive:
-    """The table's own word, or a walk back from the newest version that jumps over what each RESTORE undid."""
-    if delta.line is not None:
-        return Alive(delta.line, min(delta.line, default=0) - 1)
-    lowest = min(delta.commits, default=0)
-    at = max(delta.commits, default=-1)
-    versions = set()
-    while at >= lowest:
-        commit = delta.commits.get(at)
-        target = restored_version(commit) if commit is not None else None
-        versions.add(at)
-        at = at - 1 if target is None or target >= at else target
-    return Alive(frozenset(versions), at)
-
-
-def is_undone(delta: DeltaWitness, version: int) -> bool:
-    """Whether a RESTORE or a rollback undid a version that was read, or that the table says it gave out."""
-    return delta.undone(version) or (version in delta.commits and version not in alive(delta))
-
-
-def is_restore(commit: DeltaCommit) -> bool:
-    """Whether the commit put an older version in place of the newest."""
-    return commit.is_restore
-
-
-def restores(delta: DeltaWitness) -> Sequence[int]:
-    """The versions of the RESTOREs that still act and undid rows; found once for all checks that see this log."""
-    return once(delta, restores, lambda: [*_restores(delta)])
-
-
-def _restores(delta: DeltaWitness) -> Iterator[int]:
-    for version, commit in sorted(delta.commits.items()):
-        if is_restore(commit) and version in alive(delta) and not _undid_no_rows(delta, commit):
-            yield version
-
-
-def _undid_no_rows(delta: DeltaWitness, restore: DeltaCommit) -> bool:
-    """Whether a RESTORE undid nothing but other RESTOREs, and commits that changed no data."""
-    target = restored_version(restore)
-    if target is None:
-        return False
-    undone = [delta.commits.get(version) for version in range(target + 1, restore.version)]
-    return all(one is not None and (is_restore(one) or not one.data_change) for one in undone)
-
-
-def restored_version(commit: DeltaCommit) -> int | None:
-    """The version a RESTORE went back to; None for another operation, or when only a timestamp was given."""
-    return commit.restored_version
-
-
-def others(delta: DeltaWitness, ledger: LedgerSlice) -> Sequence[DeltaCommit]:
-    """The commits of the period that changed data, still count, and are not of this pipeline's sink.
-
-    Another program made them, or another pipeline of recon's. Those of a pipeline that reads other topics are left
-    out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
-    entry on may follow rows of others, and double them. They are looked for once for all checks.
+    Attributes:
+        log: the commits that the table still shows.
+        pipeline: whose writes are recon's own, with `sink`.
+        sink: the sink; its other writers are others.
+        ledger: the entries that claim commits; None where there are none, and for one who asks the log alone.
+        known: the table as an earlier audit read it, None before the first.
+        open: the findings that earlier audits left.
     """
-    return once(ledger, others, lambda: tuple(_others(delta, ledger)), delta)
 
+    log: DeltaWitness
+    pipeline: str = ""
+    sink: str | None = None
+    ledger: LedgerSlice | None = None
+    known: KnownTable | None = None
+    open: Sequence[OpenFinding] = ()
 
-def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
-    # What was in the table before recon observed its query, no verdict speaks of.
-    whole = ledger.complete and not ledger.heads[0].is_observed
-    first = -1 if whole else first_version(delta, ledger)
-    topics = {name for _, name, _ in ledger.ranges.topics}
-    still = alive(delta)
-    offsets_since = _offsets_since(delta, still)
-    for version, commit in sorted(delta.commits.items()):
-        if version <= first or version not in still or not commit.data_change or is_restore(commit):
-            continue
-        if version < offsets_since and not commit.files_removed:
-            continue
+    # -- which commits still count -----------------------------------------------------------------------------------
+
+    @cached_property
+    def commits(self) -> Sequence[DeltaCommit]:
+        """The commits of the log, by version."""
+        return [commit for _, commit in sorted(self.log.commits.items())]
+
+    @cached_property
+    def alive(self) -> Alive:
+        """The table's own word, or a walk back from the newest version that jumps over what each RESTORE undid."""
+        log = self.log
+        if log.line is not None:
+            return Alive(log.line, min(log.line, default=0) - 1)
+        lowest = min(log.commits, default=0)
+        at = max(log.commits, default=-1)
+        versions = set()
+        while at >= lowest:
+            commit = log.commits.get(at)
+            target = commit.restored_version if commit is not None else None
+            versions.add(at)
+            at = at - 1 if target is None or target >= at else target
+        return Alive(frozenset(versions), at)
+
+    def is_undone(self, version: int) -> bool:
+        """Whether a RESTORE or a rollback undid a version that was read, or that the table says it gave out."""
+        return self.log.undone(version) or (version in self.log.commits and version not in self.alive)
+
+    @cached_property
+    def restores(self) -> Sequence[int]:
+        """The versions of the RESTOREs that still act and undid rows."""
+        acting = (commit for commit in self.commits if commit.is_restore and commit.version in self.alive)
+        return [commit.version for commit in acting if not self._undid_no_rows(commit)]
+
+    def _undid_no_rows(self, restore: DeltaCommit) -> bool:
+        """Whether a RESTORE undid nothing but other RESTOREs, and commits that changed no data."""
+        target = restore.restored_version
+        if target is None:
+            return False
+        undone = [self.log.commits.get(version) for version in range(target + 1, restore.version)]
+        return all(commit is not None and (commit.is_restore or not commit.data_change) for commit in undone)
+
+    # -- recon's own writes ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def own(self) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
+        """The commits that recon made for the sink, by version."""
+        stamped = ((commit, commit.stamp) for commit in self.commits if commit.stamp is not None)
+        return [(commit, stamp) for commit, stamp in stamped if stamp.is_of(self.pipeline, self.sink)]
+
+    @cached_property
+    def standing(self) -> Mapping[tuple[int, int], Sequence[int]]:
+        """The versions in which recon wrote rows that stand, by (epoch, batch_id)."""
+        versions: dict[tuple[int, int], list[int]] = {}
+        for commit, stamp in self.own:
+            if commit.data_change and commit.rows_taken != 0 and commit.version in self.alive:
+                versions.setdefault((stamp.epoch, stamp.batch_id), []).append(commit.version)
+        return versions
+
+    @cached_property
+    def committed_again(self) -> Mapping[tuple[int, int], Sequence[int]]:
+        """The same of each (epoch, batch_id) that several commits are of."""
+        return {number: several for number, several in self.standing.items() if len(several) > 1}
+
+    @property
+    def rows_in_files(self) -> Mapping[tuple[int, int, int], int]:
+        """The rows in the files that appends of the sink added, as the log says, per (version, epoch, batch_id).
+
+        An entry may have counted rows that a retried stage wrote twice. The versions of a table that was made anew are
+        those of other micro-batches.
+        """
+        return {
+            (commit.version, stamp.epoch, stamp.batch_id): commit.rows_added
+            for commit, stamp in self.own
+            if commit.rows_added is not None and not commit.is_merge
+        }
+
+    def unseen(self, after: int = -1, before: int | None = None) -> Sequence[DeltaCommit]:
+        """The micro-batches between two versions, both excluded, that Spark's own sink wrote and nobody saw in time.
+
+        What they read is not known.
+        """
+        return [
+            self.log.commits[version]
+            for version, why in sorted(self.log.unstamped.items())
+            if why is Unstamped.UNSEEN and version > after and (before is None or version < before)
+        ]
+
+    # -- what the entries claim --------------------------------------------------------------------------------------
+
+    @property
+    def heads(self) -> Sequence[EntryHead]:
+        """The entries."""
+        return self.ledger.heads if self.ledger is not None else ()
+
+    @property
+    def anchors(self) -> Sequence[EntryHead]:
+        """The entries before the period."""
+        return self.heads[: self.ledger.anchors] if self.ledger is not None else ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no entry stands before these."""
+        return self.ledger is None or self.ledger.complete
+
+    def in_this_table(self, head: EntryHead) -> bool:
+        """Whether an entry's commit is in the table that is there: versions begin anew in a table that is made anew.
+
+        An entry that does not know its table's id, as a restored one, is taken for one of this table. REPLACE TABLE
+        gives a table another id, and its log goes on.
+        """
+        if None in (head.sink_table_id, self.log.table_id) or head.sink_table_id == self.log.table_id:
+            return True
+        commit = None if head.sink_version is None else self.log.commits.get(head.sink_version)
+        stamp = commit.stamp if commit is not None else None
+        return stamp is not None and (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
+
+    @cached_property
+    def has_former(self) -> bool:
+        """Whether entries claim versions of a table that was there before."""
+        return any(not self.in_this_table(head) for head in self.heads)
+
+    @cached_property
+    def claimed(self) -> Mapping[int, EntryHead]:
+        """The versions of this table that entries claim, each with the newest entry that does."""
+        return {h.sink_version: h for h in self.heads if h.sink_version is not None and self.in_this_table(h)}
+
+    @cached_property
+    def first_claimed(self) -> int:
+        """The lowest version of this table that entries claim; -1 where entries claim versions of a former one."""
+        return -1 if self.has_former else min(self.claimed, default=self.log.last or 0)
+
+    # -- what earlier audits know ------------------------------------------------------------------------------------
+
+    @property
+    def is_another(self) -> bool:
+        """Whether the table is not the one that an earlier audit read: it has another id."""
+        return self.known is not None and self.log.table_id not in (None, self.known.table_id)
+
+    @property
+    def is_put_back(self) -> bool:
+        """Whether the log ends before the version that an earlier audit read: an older copy is in its place."""
+        return self.known is not None and self.log.last is not None and self.log.last < self.known.version
+
+    @property
+    def known_version(self) -> int:
+        """The newest version of this table that an earlier audit read; -1 where none did."""
+        return -1 if self.known is None or self.is_another else self.known.version
+
+    @cached_property
+    def looked_up_to(self) -> int:
+        """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry.
+
+        Entries before those that are judged may claim versions of a table that was there before this one, or that an
+        older copy lacks which was put in its place: no audit looked further than the proof says.
+        """
+        if self.is_complete or self.is_another or self.is_put_back:
+            return -1
+        return self._claimed_before if self.known is None else min(self._claimed_before, self.known.version)
+
+    @property
+    def _claimed_before(self) -> int:
+        """The newest version that a micro-batch before the period claims; the first of all where none does."""
+        # A release or a repair may stand behind micro-batches that are still to be recorded.
+        here = [h.sink_version for h in self.anchors if h.is_micro_batch and self.in_this_table(h)]
+        if judged := [version for version in here if version is not None]:
+            return max(judged)
+        return min(self.claimed, default=-1) if all(map(self.in_this_table, self.anchors)) else -1
+
+    @cached_property
+    def told_gone(self) -> frozenset[int]:
+        """The entries of which findings that are open or accepted name all offsets as gone with their commits."""
+        gone = [found for found in self.open if found.check == "delta_history" and found.is_loss and found.spans]
+        return _told_gone(self.ledger, gone) if self.ledger is not None and gone else frozenset()
+
+    # -- what others did, and what was taken away --------------------------------------------------------------------
+
+    @cached_property
+    def others(self) -> Sequence[DeltaCommit]:
+        """The commits of the period that changed data, still count, and are not of this pipeline's sink.
+
+        Another program made them, or another pipeline of recon's. Those of a pipeline that reads other topics are left
+        out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
+        entry on may follow rows of others, and double them.
+        """
+        # What was in the table before recon observed its query, no verdict speaks of.
+        observed = any(head.is_observed for head in self.heads[:1])
+        first = -1 if self.is_complete and not observed else self.first_claimed
+        return [c for c in self.commits if c.version > first and c.version in self.alive and self._may_meet_own(c)]
+
+    def _may_meet_own(self, commit: DeltaCommit) -> bool:
+        """Whether a commit is of others, and may have rows of our offsets, or have taken some away."""
         stamp = commit.stamp
-        if version in delta.unstamped or (stamp is not None and stamp.is_of(ledger.pipeline, ledger.sink)):
-            continue
-        apart = stamp is not None and not reads_any_of(stamp.offsets_text, topics)
-        if not apart or commit.files_removed:
-            yield commit
+        if not commit.data_change or commit.is_restore or commit.version in self.log.unstamped:
+            return False
+        if stamp is not None and stamp.is_of(self.pipeline, self.sink):
+            return False
+        apart = stamp is not None and not reads_any_of(stamp.offsets_text, self._topics)
+        return bool(commit.files_removed) or (commit.version >= self._offsets_since and not apart)
+
+    @cached_property
+    def _topics(self) -> Collection[str]:
+        return {name for _, name, _ in self.ledger.ranges.topics} if self.ledger is not None else ()
+
+    @cached_property
+    def _offsets_since(self) -> int:
+        """The version that added the column with the source offset, as the hook does to a table that others wrote.
+
+        Rows of earlier commits carry no offset that another row could double. -1 where the log shows no such commit.
+        """
+        acting = (commit for commit in self.commits if commit.version in self.alive)
+        return next((commit.version for commit in acting if SOURCE_OFFSET in _added_columns(commit)), -1)
+
+    @cached_property
+    def judged(self) -> Sequence[DeltaCommit]:
+        """The commits that still count behind those that earlier audits judged, or behind the first claimed one."""
+        first = self.first_claimed if self.is_complete else self.looked_up_to
+        return [commit for commit in self.commits if commit.version > first and commit.version in self.alive]
+
+    @cached_property
+    def removals(self) -> Sequence[DeltaCommit]:
+        """Judged commits of others that took rows away, or put others in their place."""
+        return [commit for commit in self.judged if changes_rows(commit) or loses_rows(commit)]
+
+    @cached_property
+    def written(self) -> Mapping[int, EntryHead | ReconStamp]:
+        """The versions that wrote rows of the sink: those of the entries, and of earlier ones as the log shows them.
+
+        A RESTORE may have undone all that the entries of this audit wrote, and some of what is older than these.
+        """
+        earlier = {} if self.is_complete else {commit.version: stamp for commit, stamp in self.own}
+        return {**earlier, **self.claimed}
+
+    @property
+    def oldest_standing(self) -> float:
+        """The lowest version whose rows may stand: older than the entries, and than the log that was read, perhaps."""
+        here = not self.is_another and not self.has_former
+        if here and not self.is_complete and self.alive.floor >= 0:
+            return -1
+        return min((version for version in self.written if version in self.alive), default=math.inf)
+
+    @property
+    def rolled_back(self) -> Sequence[int]:
+        """Claimed versions that the newest one does not descend from; a rollback makes no commit of its own."""
+        return [version for version in sorted(self.claimed) if self.log.undone(version)]
+
+    @property
+    def gone(self) -> Collection[int]:
+        """Claimed versions of which all rows are gone: undone, rolled back, or wiped by a later commit."""
+        wiped_by = max((c.version for c in self.removals if wipes(c) and rows_lost(c) != 0), default=-1)
+        shown = self.claimed.keys() & self.log.commits.keys()
+        return {v for v in shown if v < wiped_by or v not in self.alive} | {*self.rolled_back}
+
+    @property
+    def strangers(self) -> Sequence[DeltaCommit]:
+        """Judged commits that only added rows, and that no writer of recon's made."""
+        unstamped = (c for c in self.judged if c.stamp is None and c.version not in self.log.unstamped)
+        return [c for c in unstamped if c.data_change and not (c.is_restore or changes_rows(c))]
 
 
-def _offsets_since(delta: DeltaWitness, still: Alive) -> int:
-    """The version that added the column with the source offset, as the hook does to a table that was written before.
+def history_of(witnesses: Witnesses, ledger: LedgerSlice | None) -> TableHistory | None:
+    """What happened to the judged sink's table; None where it is none, or its log was not read.
 
-    Rows of earlier commits carry no offset that another row could double. -1 where the log shows no such commit.
+    It is made once for all checks that see the same entries, log, proof and previous audit.
     """
-    added = (v for v, c in sorted(delta.commits.items()) if v in still and SOURCE_OFFSET in _added_columns(c))
-    return next(added, -1)
+    log, proof = witnesses.table_log, witnesses.proof
+    if log is None:
+        return None
+    open_ = proof.open if proof is not None else ()
+    return once(
+        log if ledger is None else ledger,
+        history_of,
+        lambda: TableHistory(log, witnesses.pipeline, witnesses.sink, ledger, known_table(witnesses), open_),
+        log,
+        proof,
+        witnesses.previous,
+    )
 
 
 def _added_columns(commit: DeltaCommit) -> Collection[str]:
@@ -155,44 +371,6 @@ def _added_columns(commit: DeltaCommit) -> Collection[str]:
         return ()  # of another form than Spark's: nothing is known of it
 
 
-def unseen(delta: DeltaWitness, after: int = -1, before: int | None = None) -> Sequence[DeltaCommit]:
-    """The micro-batches between two versions, both excluded, that Spark's own sink wrote and nobody saw in time.
-
-    What they read is not known.
-    """
-    return [
-        delta.commits[version]
-        for version, why in sorted(delta.unstamped.items())
-        if why is Unstamped.UNSEEN and version > after and (before is None or version < before)
-    ]
-
-
-def in_this_table(head: EntryHead, delta: DeltaWitness) -> bool:
-    """Whether an entry's commit is in the table that is there: versions begin anew in a table that is made anew.
-
-    An entry that does not know its table's id, as a restored one, is taken for one of this table. REPLACE TABLE gives
-    a table another id, and its log goes on.
-    """
-    if None in (head.sink_table_id, delta.table_id) or head.sink_table_id == delta.table_id:
-        return True
-    commit = None if head.sink_version is None else delta.commits.get(head.sink_version)
-    stamp = commit.stamp if commit is not None else None
-    return stamp is not None and (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
-
-
-def claimed_in(delta: DeltaWitness, ledger: LedgerSlice) -> Mapping[int, EntryHead]:
-    """The versions of this table that entries claim, each with the newest entry that does."""
-    heads = ledger.heads
-    return {h.sink_version: h for h in heads if h.sink_version is not None and in_this_table(h, delta)}
-
-
-def first_version(delta: DeltaWitness, ledger: LedgerSlice) -> int:
-    """The lowest version of this table that entries claim; -1 where entries claim versions of a former one."""
-    if any(not in_this_table(head, delta) for head in ledger.heads):
-        return -1
-    return min(claimed_in(delta, ledger), default=delta.last or 0)
-
-
 def changes_rows(commit: DeltaCommit) -> bool:
     """Whether a commit that is no write of recon's changed rows: DELETE, UPDATE, MERGE, overwrite and the like."""
     return commit.stamp is None and removes_rows(commit)
@@ -200,7 +378,7 @@ def changes_rows(commit: DeltaCommit) -> bool:
 
 def removes_rows(commit: DeltaCommit) -> bool:
     """Whether a commit took rows out of the table, or put others in their place."""
-    if not commit.data_change or is_restore(commit) or not commit.files_removed:
+    if not commit.data_change or commit.is_restore or not commit.files_removed:
         return False
     if commit.is_merge:
         counts = [commit.metric(name) for name in ("numTargetRowsDeleted", "numTargetRowsUpdated")]
@@ -232,7 +410,7 @@ def may_swap_rows(commit: DeltaCommit) -> bool:
 
 
 def _rewrote(commit: DeltaCommit) -> tuple[int | None, int | None] | None:
-    return None if commit.stamp is not None or is_restore(commit) else commit.rewrote
+    return None if commit.stamp is not None or commit.is_restore else commit.rewrote
 
 
 def wipes(commit: DeltaCommit) -> bool:
@@ -282,44 +460,8 @@ def known_table(witnesses: Witnesses) -> KnownTable | None:
     return KnownTable(table_id=judged.table_id, version=judged.version, read_at=proof.at, position=proof.position)
 
 
-def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:
-    """Whether the table is not the one that an earlier audit read: it has another id."""
-    return known is not None and delta.table_id is not None and delta.table_id != known.table_id
-
-
-def judged_since(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> int:
-    """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry.
-
-    Entries before those that are judged may claim versions of a table that was there before this one, or that an older
-    copy lacks which was put in its place: no audit looked further than the proof says.
-    """
-    if ledger.complete:
-        return -1
-    # A release or a repair may stand behind micro-batches that are still to be recorded.
-    anchors = [head for head in ledger.heads[: ledger.anchors] if head.is_micro_batch]
-    judged = [h.sink_version for h in anchors if h.sink_version is not None and in_this_table(h, delta)]
-    former = any(not in_this_table(head, delta) for head in ledger.heads[: ledger.anchors])
-    since = max(judged) if judged else -1 if former else min(claimed_in(delta, ledger), default=-1)
-    known = known_table(witnesses)
-    if known is None:
-        return since
-    put_back = delta.last is not None and delta.last < known.version
-    return -1 if put_back or is_another(delta, known) else min(since, known.version)
-
-
-def told_gone(ledger: LedgerSlice, witnesses: Witnesses) -> frozenset[int]:
-    """The entries of which findings that are open or accepted name all offsets as gone with their commits.
-
-    They are looked for once for all checks.
-    """
-    proof = witnesses.proofs.of_sink.get(ledger.sink)
-    return once(ledger, told_gone, lambda: _told_gone(ledger, proof.open if proof is not None else ()), proof)
-
-
-def _told_gone(ledger: LedgerSlice, open_: Sequence[OpenFinding]) -> frozenset[int]:
-    ranges, gone = ledger.ranges, [one for one in open_ if one.check == "delta_history" and one.is_loss and one.spans]
-    if not gone:
-        return frozenset()
+def _told_gone(ledger: LedgerSlice, gone: Sequence[OpenFinding]) -> frozenset[int]:
+    ranges = ledger.ranges
     empty = ranges.start >= ranges.end
     told = empty.copy()
     for place, (_, topic, topic_id) in enumerate(ranges.topics):

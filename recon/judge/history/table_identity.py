@@ -6,15 +6,14 @@ from collections.abc import Collection, Mapping
 
 from recon.judge.findings import Findings, named
 from recon.judge.history.delta_changes import report_gone
-from recon.judge.history.table_history import in_this_table, is_another, known_table, told_gone
-from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Witnesses
+from recon.judge.history.table_history import TableHistory
+from recon.model import Code, EntryHead, KnownTable, LedgerSlice
 from recon.text import some
 
 
 def judge_identity(
-    witnesses: Witnesses,
+    history: TableHistory,
     ledger: LedgerSlice,
-    delta: DeltaWitness,
     orphans: Mapping[int, str],
     confirmed: Collection[int],
     findings: Findings,
@@ -22,32 +21,24 @@ def judge_identity(
     """Adds findings where the table is another one than entries or an earlier audit know; gives the entries it lacks.
 
     Args:
-        witnesses: with the previous audit.
+        history: what happened to the table, as the entries and the previous audit know it.
         ledger: the entries.
-        delta: the table's log.
         orphans: entries of the slice, by index, whose commit the log ought to have and has not.
         confirmed: entries whose commit is there.
         findings: where findings are added.
     """
-    known = known_table(witnesses)
-    why, lacking = _known_otherwise(known, ledger, delta, orphans, confirmed)
-    former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, delta)} - set(confirmed)
-    seen = {entry for entry in former if _was_seen(ledger.heads[entry], known)}
-    told = told_gone(ledger, witnesses)
-    if (newest := max(former - seen - told, default=None)) is not None:
-        head = ledger.heads[newest]
-        at = f"the table at {delta.location} has the id {delta.table_id}, and {named(head)} was written to one with"
+    log, told = history.log, history.told_gone
+    why, lacking = _known_otherwise(history, orphans, confirmed)
+    former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, history)} - set(confirmed)
+    unseen = {entry for entry in former - told if not _was_seen(ledger.heads[entry], history.known)}
+    if unseen:
+        head = ledger.heads[max(unseen)]
+        at = f"the table at {log.location} has the id {log.table_id}, and {named(head)} was written to one with"
         why = why or f"{at} the id {head.sink_table_id}"
     begun, before = _begun_again(ledger, [entry for entry in orphans if entry not in former | told], confirmed)
     why, lacking = why or begun, lacking | former | before
     if why:
-        lost = "what was written to it before is gone; find out who did it, and read it again"
-        findings.add(
-            Code.MUTATED,
-            f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
-            about=f"another table: {delta.table_id}",
-            changed_by=(),
-        )
+        _report_another(history, why, findings)
     unnamed = lacking - told
     if unnamed and (why or ledger.complete):  # an audit of the whole ledger names what those of a part of it could not
         of_gone = [entry in unnamed for entry in range(len(ledger.heads))]
@@ -55,17 +46,27 @@ def judge_identity(
     if why and not ledger.complete:
         findings.add(
             Code.GAP,
-            f"rows that were written to {delta.location} before the period are gone with the table that was there; "
+            f"rows that were written to {log.location} before the period are gone with the table that was there; "
             "`recon audit --full` names their offsets",
-            about=f"before the period, another table: {delta.table_id}",
+            about=f"before the period, another table: {log.table_id}",
             changed_by=(),
         )
     return frozenset(lacking | (told - set(confirmed)))
 
 
-def _is_elsewhere(head: EntryHead, delta: DeltaWitness) -> bool:
+def _report_another(history: TableHistory, why: str, findings: Findings) -> None:
+    lost = "what was written to it before is gone; find out who did it, and read it again"
+    findings.add(
+        Code.MUTATED,
+        f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
+        about=f"another table: {history.log.table_id}",
+        changed_by=(),
+    )
+
+
+def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
     """Whether an entry's rows were written to a table that was there before this one."""
-    return head.sink_version is not None and head.rows_written != 0 and not in_this_table(head, delta)
+    return head.sink_version is not None and head.rows_written != 0 and not history.in_this_table(head)
 
 
 def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
@@ -76,30 +77,24 @@ def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
 
 
 def _known_otherwise(
-    known: KnownTable | None,
-    ledger: LedgerSlice,
-    delta: DeltaWitness,
-    orphans: Collection[int],
-    confirmed: Collection[int],
+    history: TableHistory, orphans: Collection[int], confirmed: Collection[int]
 ) -> tuple[str, set[int]]:
     """What an earlier audit knows otherwise, in a sentence, and the entries of before it that the table lacks."""
-    if known is None:
+    log, known = history.log, history.known
+    if known is None or not (history.is_another or history.is_put_back):
         return "", set()
     earlier = {
         entry
-        for entry, head in enumerate(ledger.heads)
+        for entry, head in enumerate(history.heads)
         if _of_then(head, known) and head.sink_version is not None and head.rows_written != 0
     }
     read = f"the audit of {known.read_at:%Y-%m-%d %H:%M:%S}Z read"
-    if is_another(delta, known):
-        since = [str(version) for version, commit in sorted(delta.commits.items()) if commit.table_id == delta.table_id]
-        at = f" since version {since[0]}" if since else ""
-        why = f"the table at {delta.location} has the id {delta.table_id}{at}, and {read} one with the id "
-        return why + known.table_id, earlier - set(confirmed)
-    if delta.last is not None and delta.last < known.version:
-        why = f"the log of {delta.location} ends at version {delta.last}, and {read} version {known.version}"
+    if not history.is_another:
+        why = f"the log of {log.location} ends at version {log.last}, and {read} version {known.version}"
         return why, earlier & set(orphans)
-    return "", set()
+    since = next((f" since version {c.version}" for c in history.commits if c.table_id == log.table_id), "")
+    why = f"the table at {log.location} has the id {log.table_id}{since}, and {read} one with the id {known.table_id}"
+    return why, earlier - set(confirmed)
 
 
 def _of_then(head: EntryHead, known: KnownTable) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recon.judge.findings import Findings
-from recon.judge.history.recon_commits import rows_in_files
+from recon.judge.history.table_history import history_of
 from recon.judge.open_findings import recheck
 from recon.judge.row_counts import Counts, counted_entries
 from recon.judge.rows import of_table, rewriting, rows_from_commit_files
@@ -46,11 +46,11 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Counts:
         )
     # In a route's entry, the rows of other routes count as filtered.
     declared = witnesses.declared
-    filters = None if witnesses.sink in witnesses.routed else declared.filters
+    filters, history = None if witnesses.sink in witnesses.routed else declared.filters, history_of(witnesses, ledger)
     return counted_entries(
         ledger,
         operators_of(witnesses),
-        in_files=rows_in_files(witnesses.table_log, ledger.pipeline, ledger.sink),
+        in_files=history.rows_in_files if history is not None else {},
         filters=filters,
         explodes=declared.explodes,
         filtered_before=before,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from recon.judge.findings import named
 from recon.judge.history.quarantine_log import Missing, log_of, missing, unread
-from recon.judge.history.recon_commits import own_commits
-from recon.judge.history.table_history import alive, changes_rows, is_restore, rows_lost
+from recon.judge.history.table_history import TableHistory, changes_rows, rows_lost
 from recon.judge.row_counts import Counts, ReadStretches
 from recon.model import (
     DeltaWitness,
@@ -42,7 +41,7 @@ def doubts(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     lacks = missing(counted_rows) if isinstance(counted_rows, QuarantinedRows) else None
     if lacks is not None and lacks.rows and ledger.complete:
         yield f"{plural(lacks.rows, 'row')} that should wait in the quarantine table are not there"
-    removing = [c.version for c in log.commits.values() if is_restore(c) or (changes_rows(c) and rows_lost(c) != 0)]
+    removing = [c.version for c in log.commits.values() if c.is_restore or (changes_rows(c) and rows_lost(c) != 0)]
     if removing and not _are_all_there(ledger, witnesses, lacks):
         yield f"version {some(removing)} of the quarantine table removed rows"
     other = _with_other_counts(counts, log)
@@ -62,11 +61,12 @@ def _are_all_there(ledger: LedgerSlice, witnesses: Witnesses, lacks: Missing | N
 
 def _with_other_counts(counts: Counts, log: DeltaWitness) -> list[str]:
     """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
-    ledger, still = counts.covered.slice, alive(log)
+    ledger = counts.covered.slice
+    history = TableHistory(log, ledger.pipeline, ledger.sink)
     logged = {
         (stamp.epoch, stamp.batch_id): commit.rows_added
-        for commit, stamp in own_commits(log, ledger.pipeline, ledger.sink)
-        if commit.version in still
+        for commit, stamp in history.own
+        if commit.version in history.alive
     }
     oldest = log.commits[min(log.commits)] if log.commits else None
     other = []

@@ -9,18 +9,14 @@ from recon.judge.findings import Findings, named
 from recon.judge.history.database_counts import doubled_by_others, rows_removed, rows_replaced
 from recon.judge.history.foreign_rows import read_of_others, releases
 from recon.judge.history.lost_writes import lost_of
-from recon.judge.history.recon_commits import committed_again
 from recon.judge.history.row_balance import compared
 from recon.judge.history.table_history import (
-    alive,
+    TableHistory,
     changes_rows,
-    first_version,
-    judged_since,
+    history_of,
     may_swap_rows,
     other_count,
-    others,
     removes_rows,
-    restores,
 )
 from recon.judge.row_counts import Counts
 from recon.judge.rows import quarantine, spot_check
@@ -28,9 +24,7 @@ from recon.judge.rows.sink_rows import judged_by_counts, rewrites
 from recon.judge.rows.transactions import read_while_open
 from recon.model import (
     Code,
-    DeltaWitness,
     EntryHead,
-    LedgerSlice,
     LiveFiles,
     RowsWitness,
     Unavailable,
@@ -89,12 +83,11 @@ def read_twice(counts: Counts) -> str:
 
 def _committed_twice(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """Micro-batches that several commits of the sink's log are of, each with rows that stand."""
-    log, ledger = witnesses.table_log, counts.covered.slice
-    if log is None:
+    history = history_of(witnesses, counts.covered.slice)
+    if history is None:
         return
-    since = judged_since(witnesses, ledger, log)
-    for (_, batch_id), several in committed_again(log, ledger.pipeline, ledger.sink).items():
-        if several[-1] > since:
+    for (_, batch_id), several in history.committed_again.items():
+        if several[-1] > history.looked_up_to:
             yield f"micro-batch {batch_id} was committed as versions {some(several)}"
 
 
@@ -124,7 +117,8 @@ def changes(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
 
 def _changed(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     """Which commits of others, and which RESTORE, changed rows of the sink."""
-    log, ledger = witnesses.table_log, counts.covered.slice
+    ledger = counts.covered.slice
+    history = history_of(witnesses, ledger)
     removals = [head for head in ledger.heads[ledger.anchors :] if head.is_removal]
     if removals:
         yield f"{some(named(head) for head in removals)} changed rows of the sink"
@@ -136,34 +130,34 @@ def _changed(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
     lost = lost_of(witnesses.sink_record, ledger)
     if lost:
         yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
-    if log is not None:
+    if history is not None:
         yield from once(
-            counts, _changed_by_commits, lambda: list(_changed_by_commits(log, ledger, witnesses)), witnesses.delta
+            counts, _changed_by_commits, lambda: list(_changed_by_commits(history, witnesses)), witnesses.delta
         )
 
 
-def _changed_by_commits(log: DeltaWitness, ledger: LedgerSlice, witnesses: Witnesses) -> Iterator[str]:
+def _changed_by_commits(history: TableHistory, witnesses: Witnesses) -> Iterator[str]:
     """The same of a Delta table, whose log says it."""
-    first = first_version(log, ledger)
+    first, files = history.first_claimed, history.log.files
     # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
     removes = changes_rows if rewrites(witnesses) else removes_rows
-    changing = {commit.version for commit in others(log, ledger) if commit.version > first and removes(commit)}
-    changing |= {version for version in restores(log) if version > first}
+    changing = {commit.version for commit in history.others if commit.version > first and removes(commit)}
+    changing |= {version for version in history.restores if version > first}
     if changing:
         yield f"version {some(sorted(changing))} of the sink changed rows"
-    rewrites_files = {v: commit for v, commit in log.commits.items() if v > first and v in alive(log)}
-    others_count = [v for v, commit in rewrites_files.items() if other_count(commit)]
+    later = [commit for commit in history.commits if commit.version > first and commit.version in history.alive]
+    others_count = [commit.version for commit in later if other_count(commit)]
     if others_count:
-        yield f"version {some(sorted(others_count))} of the sink rewrote data files with another number of rows"
+        yield f"version {some(others_count)} of the sink rewrote data files with another number of rows"
     # Where rows do not tell, it stays unknown: a question would have no answer.
-    swapping = [v for v, commit in rewrites_files.items() if may_swap_rows(commit) and not judged_by_counts(witnesses)]
+    swapping = [c.version for c in later if may_swap_rows(c) and not judged_by_counts(witnesses)]
     if swapping:
-        which = f"version {some(sorted(swapping))} of the sink"
+        which = f"version {some(swapping)} of the sink"
         yield f"{which} rewrote data files, and neither its operation nor a count shows that the rows are the same"
-    gone = log.files.gone if isinstance(log.files, LiveFiles) else ()
+    gone = files.gone if isinstance(files, LiveFiles) else ()
     if gone and not isinstance(gone, Unavailable):
         yield f"the store lacks {plural(len(gone), 'data file')} of the sink"
-    rows = compared(witnesses, ledger, log)
+    rows = compared(witnesses, history)
     if rows is not None and rows.doubt:
         yield rows.doubt
 
@@ -172,8 +166,8 @@ def added_by_others(counts: Counts, witnesses: Witnesses) -> str:
     """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
     if why := doubled_by_others(witnesses):
         return why
-    log, found = witnesses.table_log, list[str]()
-    adding = [c.version for c in others(log, counts.covered.slice) if c.rows_added != 0] if log is not None else []
+    history, found = history_of(witnesses, counts.covered.slice), list[str]()
+    adding = [c.version for c in history.others if c.rows_added != 0] if history is not None else []
     if adding:
         found.append(f"another program added rows in version {some(adding)} of the sink")
     again = sum(spans.size for spans in read_of_others(witnesses).values())

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from recon.judge.findings import Findings, named, offsets
-from recon.judge.history.recon_commits import own_commits
-from recon.judge.history.table_history import is_restore, removes_rows, rows_lost
+from recon.judge.history.table_history import TableHistory, history_of, removes_rows, rows_lost
 from recon.judge.row_counts import Counts, Piece
 from recon.model import WITHOUT_NUMBER, Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import PRIME
@@ -31,6 +30,11 @@ class SinkRows:
     counts: Counts
     rows: RowsWitness
     findings: Findings
+
+    @property
+    def history(self) -> TableHistory | None:
+        """What happened to the sink's table; None where it has no history."""
+        return history_of(self.witnesses, self.ledger)
 
     @property
     def groups(self) -> Mapping[TopicPartition, Sequence[RowGroup]]:
@@ -82,13 +86,13 @@ class SinkRows:
     @cached_property
     def _held(self) -> Mapping[int, CountedRows] | None:
         """The rows of the sink by micro-batch; None where other epochs than 0 wrote some of them."""
-        log = self.witnesses.table_log
-        if log is None or self.witnesses.period_to < self.witnesses.now or not rows_are_no_newer(self):
+        history = self.history
+        if history is None or self.witnesses.period_to < self.witnesses.now or not rows_are_no_newer(self):
             return None
         if self.witnesses.observed:
             return None
         epochs = {head.epoch for head in self.ledger.heads}
-        epochs.update(stamp.epoch for _, stamp in own_commits(log, self.ledger.pipeline, self.ledger.sink))
+        epochs.update(stamp.epoch for _, stamp in history.own)
         if epochs - {0}:
             return None
         held: dict[int, CountedRows] = {}
@@ -125,7 +129,7 @@ class SinkRows:
             version
             for version, commit in sorted(log.commits.items())
             if commit.stamp is None or not commit.stamp.is_of(self.ledger.pipeline, self.ledger.sink)
-            if is_restore(commit) or (removes_rows(commit) and rows_lost(commit) != 0)
+            if commit.is_restore or (removes_rows(commit) and rows_lost(commit) != 0)
         ]
 
 

@@ -20,8 +20,8 @@ from recon.judge.history.database_counts import (
     rows_repeated,
 )
 from recon.judge.history.foreign_rows import read_of_others, releases, search
-from recon.judge.history.recon_commits import doubled, own_commits
-from recon.judge.history.table_history import alive, others
+from recon.judge.history.recon_commits import doubled
+from recon.judge.history.table_history import history_of
 from recon.judge.row_counts import Counts, Piece, ReadStretches
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.judge.rows.transactions import judge_aborted
@@ -82,11 +82,12 @@ def judge_surplus(counts: Counts, witnesses: Witnesses, findings: Findings, *, r
 
 def _removed_since(entry: int, counts: Counts, witnesses: Witnesses) -> int:
     """How many rows the repairs behind an entry have removed that looked at offsets which it read."""
-    ledger, log, removed = counts.covered.slice, witnesses.table_log, 0
+    ledger, removed = counts.covered.slice, 0
+    history = history_of(witnesses, ledger)
     mine = by_partition(ledger.ranges.of(entry))
     for i in range(entry + 1, len(ledger.heads)):
         head = ledger.heads[i]
-        undone = log is not None and head.sink_version is not None and head.sink_version not in alive(log)
+        undone = history is not None and head.sink_version is not None and head.sink_version not in history.alive
         if not head.is_removal or undone:
             continue
         looked_at = by_partition(ledger.ranges.of(i)).items()
@@ -160,13 +161,13 @@ def _judge_duplicates(sink: SinkRows) -> None:
 
 def _judge_repeated(sink: SinkRows) -> None:
     """Rows that others added of records which the sink has already; of other periods' records as well."""
-    log = sink.witnesses.table_log
-    if log is None:
+    history = sink.history
+    if history is None:
         _judge_repeated_in_record(sink)
         return
     if not sink.rows.repeated:
         return
-    adding = [commit for commit in others(log, sink.ledger) if commit.rows_added != 0]
+    adding = [commit for commit in history.others if commit.rows_added != 0]
     by, of_releases = some(_made_by(commit) for commit in adding), releases(sink.witnesses)
     alone = bool(of_releases) and not adding
     who = [f"another program added rows ({by or 'in commits that the log no longer has'})"] if not alone else []
@@ -197,7 +198,7 @@ def _judge_repeated(sink: SinkRows) -> None:
             else:
                 many = Span(*span).size * (each - topics) if topics < each else None
                 sink.findings.add(code, f"{what}: {then}", about=_rows_each(each), key=key, span=span, rows=many)
-    _judge_other_pipelines(sink, (commit.stamp for commit in others(log, sink.ledger) if commit.stamp is not None))
+    _judge_other_pipelines(sink, (commit.stamp for commit in history.others if commit.stamp is not None))
 
 
 def _judge_repeated_in_record(sink: SinkRows) -> None:
@@ -569,8 +570,8 @@ def _accounted_for(counts: Counts, witnesses: Witnesses) -> dict[TopicPartition,
             spans.setdefault((key.topic, key.partition), []).extend(incarnation.walked.covered)
     ledger = counts.covered.slice
     entered = {(head.epoch, head.batch_id) for head in ledger.heads}
-    log = witnesses.table_log
-    for _, stamp in own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ():
+    history = history_of(witnesses, ledger)
+    for _, stamp in history.own if history is not None else ():
         for read in parse_offsets(stamp.offsets_text) if (stamp.epoch, stamp.batch_id) not in entered else ():
             if read.span.size > 0:
                 spans.setdefault((read.topic, read.partition), []).append(read.span)

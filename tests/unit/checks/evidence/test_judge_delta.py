@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
-from recon.judge.history.recon_commits import own_commits
-from recon.judge.history.table_history import alive, others
+from recon.judge.history.table_history import TableHistory, history_of
 from recon.model import (
     Code,
     DataFile,
@@ -46,6 +45,12 @@ def judged(
 
 def log(*more: DeltaCommit, without: Sequence[int] = (), **fields: Any) -> DeltaWitness:
     return delta(*(c for c in COMMITS if c.version not in without), *more, **fields)
+
+
+def history(found: DeltaWitness, slice_: LedgerSlice) -> TableHistory:
+    seen = history_of(witnesses(slice_, delta=found), slice_)
+    assert seen is not None
+    return seen
 
 
 def stranger(version: int, operation: str, **fields: Any) -> DeltaCommit:
@@ -528,11 +533,11 @@ def test_a_day_of_commits() -> None:
 
 def test_commits_of_others_are_looked_for_once_for_all_checks_of_a_log() -> None:
     one, other = log(stranger(4, "WRITE")), log(restore(4, 1), stranger(5, "WRITE"))
-    assert others(one, LEDGER) is others(one, LEDGER) and alive(one) is alive(one)
-    assert own_commits(one, LEDGER.pipeline, LEDGER.sink) is own_commits(one, LEDGER.pipeline, LEDGER.sink)
-    assert [c.version for c in others(one, LEDGER)] == [4] and 3 in alive(one)
-    assert [c.version for c in others(other, LEDGER)] == [5] and 3 not in alive(other)
-    assert [c.version for c in others(one, LEDGER)] == [4], "what is known of one log is not taken for another's"
+    before, after = history(one, LEDGER), history(other, LEDGER)
+    assert before is not history(one, LEDGER) and history(one, LEDGER) is history(one, LEDGER)
+    assert [c.version for c in before.others] == [4] and 3 in before.alive
+    assert [c.version for c in after.others] == [5] and 3 not in after.alive
+    assert [c.version for c in history(one, LEDGER).others] == [4], "one log's history is not taken for another's"
 
 
 def _adds_columns(version: int, *columns: dict[str, Any]) -> DeltaCommit:
@@ -549,7 +554,7 @@ def test_rows_from_before_the_column_with_the_offset_double_none() -> None:
     offset = {"name": "_source_offset", "type": "long"}
 
     def looked_at(added: DeltaCommit, *more: DeltaCommit) -> list[int]:
-        return [c.version for c in others(delta(first, second, added, *own, *more), slice_)]
+        return [c.version for c in history(delta(first, second, added, *own, *more), slice_).others]
 
     assert looked_at(_adds_columns(2, {"name": "_batch_id", "type": "long"}, offset)) == []
     assert looked_at(_adds_columns(2, {"name": "more", "type": "string"})) == [0, 1], "the table had the column before"
@@ -560,4 +565,4 @@ def test_rows_from_before_the_column_with_the_offset_double_none() -> None:
     last = own[-1].version + 1
     assert looked_at(_adds_columns(2, offset), stranger(last, "WRITE")) == [last], "rows of later commits have offsets"
     replaced = replace(second, files_removed=1)
-    assert [c.version for c in others(delta(first, replaced, _adds_columns(2, offset), *own), slice_)] == [1]
+    assert [c.version for c in history(delta(first, replaced, _adds_columns(2, offset), *own), slice_).others] == [1]
