@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recon.errors import SinkError
+from recon.judge.coverage import by_partition
 from recon.model import ReconStamp, SinkCommit, parse_offsets
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Project, Sink
@@ -117,10 +118,4 @@ class RepairStore(ABC):
 
     def read(self) -> dict[TopicPartition, Spans]:
         """The offsets that the sink's own record says were read into it."""
-        found: dict[TopicPartition, Spans] = {}
-        for commit in self.commits():
-            for read in parse_offsets(commit.stamp.offsets_text):
-                if read.span.size > 0:
-                    where = (read.topic, read.partition)
-                    found[where] = found.get(where, Spans()).union(Spans.of([read.span]))
-        return found
+        return by_partition(read for commit in self.commits() for read in parse_offsets(commit.stamp.offsets_text))
