@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from recon.model import OffsetSums
+from dataclasses import replace
+
+from recon.judge.account.lines import account_of
+from recon.model import OffsetSums, SinkFacts, Witnesses
 from recon.model.account import KNOWN, HowKnown, OffsetClass, SinkAccount
+
+
+def with_account(sink: SinkFacts, witnesses: Witnesses) -> SinkFacts:
+    """A sink's figures with what became of its offsets; entries count a filtered record again that was read again."""
+    account = account_of(witnesses)
+    if account is None:
+        return sink
+    sums = sums_of(account)
+    # In a route's entry, the rows of other routes count as filtered.
+    return replace(sink, account=sums, rows_filtered=None if sink.name in witnesses.routed else sums.filtered)
 
 
 def sums_of(account: SinkAccount) -> OffsetSums:

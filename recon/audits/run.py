@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audits import summary
-from recon.audits.accounting import sums_of
+from recon.audits.accounting import with_account
 from recon.audits.anchor import anchor
 from recon.audits.audit_events import AuditEvents
 from recon.audits.books import of_ledger
@@ -39,7 +39,6 @@ from recon.checks.select import asks_last_run, select, unmatched
 from recon.errors import ConfigError
 from recon.events import Emitter
 from recon.instants import instant
-from recon.judge.account.lines import account_of
 from recon.ledger.heads.signing import public_keys
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
@@ -250,9 +249,7 @@ def facts_of(
         facts = summary.pipeline_facts(project, pipeline, witnesses, results)
         of_pipeline = [result for result in results if result.pipeline == pipeline.name]
         incidents = incidents_of(witnesses, of_pipeline, [sink.name for sink in pipeline.sinks], keeps=keeps)
-        accounts = {sink.name: account_of(evidence.of_sink(sink.name)) for sink in facts.sinks}
-        sums = {name: sums_of(account) for name, account in accounts.items() if account is not None}
-        sinks = tuple(replace(sink, account=sums.get(sink.name)) for sink in facts.sinks)
+        sinks = tuple(with_account(sink, evidence.of_sink(sink.name)) for sink in facts.sinks)
         return replace(facts, incidents=incidents, sinks=sinks)
     except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
         return _without_figures(project, pipeline, witnesses, results, _unforeseen(error))

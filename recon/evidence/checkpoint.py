@@ -88,6 +88,11 @@ def query_id(storage: Storage) -> str:
     return value
 
 
+def is_stateful(storage: Storage) -> bool:
+    """Whether the query keeps state: one that has no stateful operator has no state of partitions."""
+    return any(_PARTITION.fullmatch(name) for name in storage.names("state"))
+
+
 def read(storage: Storage, *, topics_are_kafka: bool = True, positions: bool = False) -> CheckpointWitness:
     """Every micro-batch in the checkpoint, ascending.
 
@@ -137,7 +142,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, positions: bool = F
         query_id=query,
         batches=batches,
         sources=max(len(names), 1),
-        stateful=any(_PARTITION.fullmatch(name) for name in storage.names("state")),
+        stateful=is_stateful(storage),
         flaws=sorted(flaws, key=lambda flaw: flaw.batch_id),
     )
 

@@ -114,14 +114,8 @@ class Counts:
 
     @cached_property
     def judged(self) -> Mapping[tuple[str, int], ReadStretches]:
-        """The stretches of the period by (topic, partition); several sources of one topic fall together."""
-        stretches: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
-        for key, incarnations in self.covered.incarnations.items():
-            for incarnation in incarnations:
-                for stretch in incarnation.stretches:
-                    if self.covered.judged(stretch.first) and stretch.end > stretch.start:
-                        stretches.setdefault((key.topic, key.partition), []).append((key, stretch))
-        return {where: ReadStretches(self.covered, mine) for where, mine in stretches.items()}
+        """The stretches of the period by (topic, partition)."""
+        return stretches_of(self.covered)
 
     @cached_property
     def overlaps(self) -> Mapping[Key, Spans]:
@@ -178,6 +172,17 @@ class ReadStretches:
             yield Piece(int(entries[row]), key, start, upto, start == begin)
             start = begin = upto
             row += 1
+
+
+def stretches_of(covered: Coverage) -> Mapping[tuple[str, int], ReadStretches]:
+    """The judged stretches by (topic, partition); several sources of one topic fall together."""
+    stretches: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
+    for key, incarnations in covered.incarnations.items():
+        for incarnation in incarnations:
+            for stretch in incarnation.stretches:
+                if covered.judged(stretch.first) and stretch.end > stretch.start:
+                    stretches.setdefault((key.topic, key.partition), []).append((key, stretch))
+    return {where: ReadStretches(covered, mine) for where, mine in stretches.items()}
 
 
 def counted_entries(

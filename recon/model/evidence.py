@@ -638,6 +638,21 @@ class ProbeAnswer:
     last_stable: int = 0
     truncated: str | None = None
 
+    @cached_property
+    def aborted(self) -> Spans:
+        """The offsets of records that a read_committed reader does not receive."""
+        return self.uncommitted.minus(self.committed)
+
+    @property
+    def stable(self) -> Spans:
+        """The offsets that Kafka has not deleted, up to the first open transaction."""
+        return Spans.of([(self.log_start, max(self.log_start, self.last_stable))])
+
+    @cached_property
+    def shown(self) -> Spans:
+        """The offsets in question of which it says whether they have a record."""
+        return self.requested.intersect(self.stable)
+
     def tells(self, span: Span) -> bool:
         """Whether it is exact for all of a range: Kafka had deleted none of it when it was asked."""
         return self.truncated is None and self.log_start <= span.start and not Spans.of([span]).minus(self.requested)

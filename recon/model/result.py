@@ -349,9 +349,10 @@ class SinkFacts:
 
     The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the audit
     found that the sink keeps its `guarantee`: None where the checks that decide this were not all evaluated.
-    `rows_filtered` are the rows that the transform dropped, `rows_quarantined` those that were put into quarantine
-    instead; None where a micro-batch did not count them, and `rows_filtered` of sinks that routes lead to. `account` is
-    what became of the offsets that were read; None where none were.
+    `rows_filtered` are the rows that the transform dropped, each record once where there is an `account`,
+    `rows_quarantined` those that were put into quarantine instead; None where a micro-batch did not count them, and
+    `rows_filtered` of sinks that routes lead to. `account` is what became of the offsets that were read; None where
+    none were.
     """
 
     name: str

@@ -6,14 +6,16 @@ A path says no more than what was looked at: where a witness is missing, it says
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
 from recon.errors import EvidenceError, LedgerError, ReconError
-from recon.evidence import commit_rows, delta_log, delta_rows, observed
-from recon.judge.coverage import coverage
+from recon.evidence import checkpoint, commit_rows, delta_log, delta_rows, observed
+from recon.judge.row_counts import Counts, counted_entries
 from recon.judge.second_calls import filtered_for_sure
+from recon.judge.stateful_operators import Operators
 from recon.lazy import np
 from recon.ledger import Ledger, quarantined
 from recon.limits import STATEMENT_S, within
@@ -27,6 +29,8 @@ from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
 from recon.text import plural
 
+_CALLED_TWICE = "the hook was called twice for the micro-batch, and the call that was not written may have had it"
+_UNFILTERED = "nothing of the micro-batch was filtered"
 _EDGE = timedelta(minutes=5)  # clocks of the driver and of the sink may be so far apart
 
 
@@ -57,7 +61,7 @@ class Broker:
         described = kafka.read(self._project.kafka, topics, isolation_level=level)
         return described, kafka_probe.probe(self._project.kafka, wanted)
 
-    def of(self, record: SourceRecord) -> tuple[Outcome | None, str]:
+    def of(self, record: SourceRecord, *, reads_aborted: bool) -> tuple[Outcome | None, str]:
         """What Kafka has at an offset: an outcome where there is no record to deliver, None where there is one."""
         said = self.ask()
         if isinstance(said, Unavailable):
@@ -73,9 +77,9 @@ class Broker:
             return "not decided", f"Kafka deleted the offset (the log starts at {answer.log_start})"
         if answer.truncated is not None:
             return "not decided", f"Kafka could not be read to an answer: {answer.truncated}"
-        if record.offset in answer.uncommitted and self._pipeline.source.isolation_level == "read_uncommitted":
+        if record.offset in answer.aborted and reads_aborted:
             return None, "Kafka has the record, of an aborted transaction, which a query reads that reads uncommitted"
-        if record.offset in answer.uncommitted:
+        if record.offset in answer.aborted:
             return "aborted", "the record is of a transaction that was aborted"
         if topic.cleanup_policy == "delete":
             return "control record", "Kafka has no record at this offset, and the topic is not compacted"
@@ -115,7 +119,7 @@ class RecordPaths:
         paths = {}
         for record, found in covering.items():
             outcome, said, places = near.get(record) or self._outcome(record, found, rows, quarantine)
-            named = [one for one in findings if _is_about(one, record)]
+            named = [about for about in findings if _is_about(about, record)]
             paths[record] = SampledPath(
                 pipeline=self.pipeline.name,
                 sink=self.sink.name,
@@ -123,7 +127,7 @@ class RecordPaths:
                 target=self.project.mask(self.project.location(self.sink)),
                 writes=tuple(self._writes[at] for at in found),
                 outcome=outcome,
-                said=self.project.mask("; ".join([said, *(_finding(one) for one in named)])),
+                said=self.project.mask("; ".join([said, *map(_finding, named)])),
                 places=tuple(self.project.mask(place) for place in places),
             )
         return paths
@@ -333,7 +337,7 @@ class RecordPaths:
         others = batches - written
         if others:
             others -= {self._whole.heads[at].batch_id for at in _covering(self._whole, record, 0)}
-        numbers = ", ".join(str(one) for one in sorted(batches, key=str))
+        numbers = ", ".join(sorted(map(str, batches)))
         if others:
             return "not decided", f"a row has the offset and _batch_id {numbers}, which no entry of it has", where
         count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
@@ -354,10 +358,10 @@ class RecordPaths:
         read = {(source, topic_id) for source, name, topic_id in self._whole.ranges.topics if name == record.topic}
         others = {record._replace(source=source, topic_id=topic_id) for source, topic_id in read} - {record}
         return {
-            one
-            for one in others
-            if (one.source != record.source or None not in (one.topic_id, record.topic_id))
-            and any(self._whole.heads[at].batch_id in batches for at in _covering(self._whole, one, 0, by_name=False))
+            other
+            for other in others
+            if (other.source != record.source or None not in (other.topic_id, record.topic_id))
+            and any(self._whole.heads[at].batch_id in batches for at in _covering(self._whole, other, 0, by_name=False))
         }
 
     def _without_row(self, record: SourceRecord, found: Sequence[int]) -> tuple[Outcome, str, tuple[str, ...]]:
@@ -367,29 +371,44 @@ class RecordPaths:
         if removed is not None:
             why = "; a later record of its key may have replaced it" if self.sink.rewrites else ""
             return "removed", f"{removed[0]}, and the table has no row of it any more{why}", (removed[1],)
-        outcome, said = self.broker.of(record)
+        counts, heads = self._counts, [self.entries.heads[at] for at in found]
+        levels = {head.isolation_level or self.pipeline.source.isolation_level for head in heads}
+        outcome, said = self.broker.of(record, reads_aborted="read_uncommitted" in levels)
         if outcome in ("aborted", "control record", "compacted or control record"):
             return outcome, f"no row; {said}", ()
-        heads = [self.entries.heads[at] for at in found]
         if outcome is not None:
-            if not any(_read_every_offset(head, self.entries, at) for head, at in zip(heads, found, strict=True)):
+            if not any(self.entries.heads[at].rows_read == counts.width[at] for at in found):
                 return outcome, f"no row; {said}", ()
             said += "; each offset of the micro-batch was counted as a record when it was read"
-        covered = coverage(self.entries)
-        if any(covered.replays.get(at, at) in filtered_for_sure(covered) for at in found):
-            why = "the hook was called twice for the micro-batch, and the call that was not written may have had it"
-            return "not decided", f"no row; {said}; {why}", ()
-        if dropped := self._filtered(heads):
-            return "filtered", f"no row; {said}; {dropped}", ()
-        if any(head.rows_filtered is None for head in heads):
-            return "not decided", f"no row; {said}; whether the transform dropped it was not counted", ()
-        if any(head.rows_filtered for head in heads):
-            counts = ", ".join(f"{head.rows_filtered:,}" for head in heads)
-            return "not decided", f"no row; {said}; {counts} rows were filtered, and which ones is not recorded", ()
-        if self.sink.rewrites:
-            return "not decided", f"no row; {said}; a later record of its key may have replaced the row", ()
-        outcome = "missing" if whole else "not decided"
-        return outcome, f"no row; {said}; nothing of the micro-batch was filtered; {looked_at}", ()
+        outcome, more = self._explained(found) or ("missing" if whole else "not decided", f"{_UNFILTERED}; {looked_at}")
+        return outcome, f"no row; {said}; {more}", ()
+
+    def _explained(self, found: Sequence[int]) -> tuple[Outcome, str] | None:
+        """Why a record without a row need not be lost; None where the micro-batches that read it give no reason."""
+        counts, heads = self._counts, [self.entries.heads[at] for at in found]
+        writes = {counts.covered.replays.get(at, at) for at in found}
+        if not writes.isdisjoint(filtered_for_sure(counts.covered)):
+            return "not decided", _CALLED_TWICE
+        if why := self._filtered(heads):
+            return "filtered", why
+        dropped = [counts.counted[at].dropped if at in counts.counted else None for at in sorted(writes)]
+        if None in dropped:
+            return "not decided", "whether the transform dropped it was not counted"
+        if any(dropped):
+            numbers = ", ".join(f"{rows:,}" for rows in dropped)
+            return "not decided", f"{numbers} rows were filtered, and which ones is not recorded"
+        return ("not decided", "a later record of its key may have replaced the row") if self.sink.rewrites else None
+
+    @cached_property
+    def _counts(self) -> Counts:
+        """What the entries counted, as an audit takes it."""
+        stateful: frozenset[str] = frozenset()
+        with suppress(EvidenceError):
+            storage = Storage(self.project.resolve(self.pipeline.checkpoint), self.project.storage_options)
+            stateful = frozenset({checkpoint.query_id(storage)} if checkpoint.is_stateful(storage) else ())
+        declared = self.pipeline.rows
+        filters = declared.filters if self.sink.observed else None  # the hook counts what was filtered
+        return counted_entries(self.entries, Operators(stateful), filters=filters, explodes=declared.explodes)
 
     def _in_files(self, record: SourceRecord, found: Sequence[int]) -> tuple[tuple[str, str] | None, str, bool]:
         """The commit that wrote a row of the record, with its file; else what was looked at, and whether it is all."""
@@ -446,11 +465,6 @@ def _covering(entries: LedgerSlice, record: SourceRecord, anchors: int, *, by_na
     return [at for at in dict.fromkeys(ranges.entry[holds].tolist()) if at >= anchors and entries.heads[at].reads]
 
 
-def _read_every_offset(head: EntryHead, entries: LedgerSlice, at: int) -> bool:
-    """Whether a micro-batch counted as many records as its ranges have offsets: then each offset has a record."""
-    return head.rows_read is not None and head.rows_read == sum(span.span.size for span in entries.ranges.of(at))
-
-
 def _in_record(
     head: EntryHead, recorded: Mapping[tuple[int, int], datetime] | Unavailable | None, sink: str
 ) -> tuple[bool | None, datetime | None, str]:
@@ -464,12 +478,12 @@ def _in_record(
     return True, at, "the sink's own record has the write"
 
 
-def _is_about(one: OpenFinding, record: SourceRecord) -> bool:
-    finding = one.finding
+def _is_about(about: OpenFinding, record: SourceRecord) -> bool:
+    finding = about.finding
     place = (finding.topic, finding.partition) == (record.topic, record.partition)
-    return place and finding.topic_id in (None, record.topic_id) and record.offset in one.spans
+    return place and finding.topic_id in (None, record.topic_id) and record.offset in about.spans
 
 
-def _finding(one: OpenFinding) -> str:
-    state = "open" if one.accepted is None else f"accepted by {one.accepted.by}"
-    return f"finding {one.id} ({one.finding.code}, {state})"
+def _finding(about: OpenFinding) -> str:
+    state = "open" if about.accepted is None else f"accepted by {about.accepted.by}"
+    return f"finding {about.id} ({about.finding.code}, {state})"

@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Protocol
 
 from recon.errors import ConfigError, SinkError
+from recon.judge.coverage import by_partition
 from recon.model import ReconStamp, SinkCommit, parse_offsets
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Project, Sink
@@ -176,13 +177,7 @@ class RepairStore:
 
     def read(self) -> dict[tuple[str, int], Spans]:
         """The offsets of each topic partition that the sink's own record says were read into it."""
-        offsets: dict[tuple[str, int], Spans] = {}
-        for commit in self.commits():
-            for read in parse_offsets(commit.stamp.offsets_text):
-                if read.span.size > 0:
-                    where = (read.topic, read.partition)
-                    offsets[where] = offsets.get(where, Spans()).union(Spans.of([read.span]))
-        return offsets
+        return by_partition(read for commit in self.commits() for read in parse_offsets(commit.stamp.offsets_text))
 
 
 def open_repair(project: Project, pipeline: str, sink: Sink) -> RepairStore:

@@ -79,9 +79,8 @@ def _without_a_record(key: Key, one: Missed, witnesses: Witnesses) -> list[tuple
         return []
     if is_compacted(key.topic, witnesses):
         return []  # compaction may have removed a record that was lost
-    asked = Spans.of([one.span]).intersect(answer.requested)
-    asked = asked.intersect(Spans.of([(answer.log_start, max(answer.log_start, answer.last_stable))]))
-    aborted = asked.intersect(answer.uncommitted).minus(answer.committed)
+    asked = Spans.of([one.span]).intersect(answer.shown)
+    aborted = asked.intersect(answer.aborted)
     reads_all = witnesses.isolation_level == "read_uncommitted"
     found = [(span, OffsetClass.ABORTED) for span in (() if reads_all else aborted)]
     return found + [(span, OffsetClass.MARKER) for span in asked.minus(answer.committed).minus(aborted)]

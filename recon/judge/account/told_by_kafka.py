@@ -186,10 +186,9 @@ class WithoutARecord:
         """Records of aborted transactions, transaction markers, and what compaction removed."""
         for where, pieces in left.by_partition.items():
             answer = sink.witnesses.probes[where]
-            aborted = answer.uncommitted.minus(answer.committed)
-            for piece in inside(pieces, aborted):
+            for piece in inside(pieces, answer.aborted):
                 yield Classified(piece, OffsetClass.ABORTED, HowKnown.KAFKA)
-            for piece in inside(pieces, _unread_now(sink, where).minus(aborted)):
+            for piece in inside(pieces, _unread_now(sink, where).minus(answer.aborted)):
                 yield self._never_there(sink, piece)
 
     def _never_there(self, sink: SinkRows, piece: Piece) -> Classified:
@@ -237,9 +236,8 @@ def _deleted(answer: ProbeAnswer) -> Spans:
 
 
 def _sure(answer: ProbeAnswer) -> Spans:
-    """The offsets of which an answer says whether they have a record."""
-    stable = Spans.of([(0, answer.last_stable)])
-    return answer.requested.intersect(stable) if answer.truncated is None else Spans()
+    """The offsets of which an answer that is not cut short says whether they have a record."""
+    return answer.shown if answer.truncated is None else Spans()
 
 
 def _unread_now(sink: SinkRows, where: TopicPartition) -> Spans:

@@ -89,11 +89,7 @@ def _without_a_record(sink: SinkRows, entry: int) -> int:
         where = (read.topic, read.partition)
         answer = sink.witnesses.probes.get(where)
         if answer is not None and answer.truncated is None and not is_compacted(read.topic, sink.witnesses):
-            shown = (
-                Spans.of([read.span])
-                .intersect(answer.requested)
-                .intersect(Spans.of([(answer.log_start, answer.last_stable)]))
-            )
+            shown = Spans.of([read.span]).intersect(answer.shown)
             absent += shown.minus(answer.uncommitted).minus(sink.present.get(where, Spans())).size
     return absent
 

@@ -44,12 +44,7 @@ class SinkRows:
     @property
     def present(self) -> Mapping[TopicPartition, Spans]:
         """The offsets that any row carries."""
-        return once(self.counts, "present", self._present, self.rows)
-
-    def _present(self) -> Mapping[TopicPartition, Spans]:
-        return {
-            where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
-        }
+        return once(self.counts, "present", lambda: present(self.groups), self.rows)
 
     def doubles(self, entry: int) -> bool:
         """Whether rows of an entry's micro-batch, as far as rows carry its number, have the same offset."""
@@ -174,6 +169,11 @@ def by_partition(groups: Iterable[RowGroup]) -> dict[TopicPartition, list[RowGro
     for group in groups:
         by.setdefault((group.topic, group.partition), []).append(group)
     return by
+
+
+def present(groups: Mapping[TopicPartition, Iterable[RowGroup]]) -> dict[TopicPartition, Spans]:
+    """The offsets of rows by topic partition."""
+    return {where: Spans.of(span for group in mine for span in group.present) for where, mine in groups.items()}
 
 
 def rewrites(witnesses: Witnesses) -> bool:

@@ -85,7 +85,7 @@ def _ended_in(spans: Spans, answer: ProbeAnswer, witnesses: Witnesses) -> bool:
 
     An answer that was cut short does not show that none ended there.
     """
-    shown = spans.intersect(answer.requested).intersect(Spans.of([(answer.log_start, answer.last_stable)]))
+    shown = spans.intersect(answer.shown)
     if is_compacted(answer.topic, witnesses):
         shown = shown.intersect(answer.uncommitted)
     return answer.truncated is not None or bool(shown.minus(answer.committed))
@@ -144,13 +144,12 @@ class _Judged:
 
     def shown(self, *, ended: bool) -> None:
         """Rows whose records Kafka still has, and shows as aborted; `ended`: see `ended_unread`."""
-        aborted = self.rows.intersect(self.answer.uncommitted).minus(self.answer.committed).intersect(self._stable)
+        aborted = self.rows.intersect(self.answer.aborted).intersect(Spans.of([(0, self.answer.last_stable)]))
         if self.answer.truncated is not None:
-            held = Spans.of([(self.answer.log_start, self.answer.last_stable)])
-            undecided = self.rows.intersect(held).minus(self.answer.committed) if aborted or ended else Spans()
+            undecided = self.rows.intersect(self.answer.stable).minus(self.answer.committed)
             self._report(
                 Code.INCONCLUSIVE,
-                self._readers_of(undecided),
+                self._readers_of(undecided if aborted or ended else Spans()),
                 f"may be rows of aborted transactions: {self.answer.truncated}",
             )
             return
@@ -171,8 +170,7 @@ class _Judged:
     def expired(self) -> None:
         """Rows whose records Kafka has deleted, in a topic partition that has transactions."""
         # Without a marker, or a record of an aborted transaction, nothing shows that producers use transactions.
-        shown = self.answer.requested.intersect(Spans.of([(self.answer.log_start, self.answer.last_stable)]))
-        if not (shown.minus(self.answer.committed) or self._markers_expired()):
+        if not (self.answer.shown.minus(self.answer.committed) or self._markers_expired()):
             return
         expired = self.rows.intersect(Spans.of([(0, self.answer.log_start)]))
         self._report(
@@ -203,7 +201,7 @@ class _Judged:
             return
         if self.witnesses.isolation_level != "read_committed":
             return  # nobody says that the topic has transactions
-        gone = self.rows.intersect(Spans.of([(self.answer.log_start, self.answer.last_stable)]))
+        gone = self.rows.intersect(self.answer.stable)
         self._report(
             Code.INCONCLUSIVE,
             self._unproved(gone.minus(self.answer.uncommitted), declared="read_committed"),
@@ -219,10 +217,6 @@ class _Judged:
             yield from readings
             rows = rows.minus(Spans.of((piece.start, piece.end) for piece in readings))
         yield from self.stretches.pieces(rows)
-
-    @property
-    def _stable(self) -> Spans:
-        return Spans.of([(0, self.answer.last_stable)])
 
     def _unproved(self, rows: Spans, *, declared: str) -> Iterator[Piece]:
         """Rows of micro-batches that no earlier audit proved, and that read uncommitted, or so it is declared.

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from recon.errors import EvidenceError, SinkError
-from recon.evidence import sink_rows
+from recon.evidence import sink_rows as rows_of_sink
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import PreparedRows, Transform, WholeBatch, call, require_free, stamped, with_source
 from recon.hook.read_kafka import source_options
 from recon.hook.routing import ROUTE, Routing, Share
 from recon.hook.row_counts import RowCounts
+from recon.judge.coverage import by_partition
+from recon.judge.rows import sink_rows
 from recon.ledger import quarantined
 from recon.model import RowGroup
 from recon.model.offsets import OffsetSpan, Span, Spans
@@ -81,15 +83,11 @@ def present(
                 "known, and a repair could double rows: read the ranges once more through the hook"
             )
         rows = rows_in_ranges(table, ranges).withColumn(BATCH_ID, F.lit(0).cast("long"))
-        groups += sink_rows.read(spark, rows, location=project.location(sink)).groups
+        groups += rows_of_sink.read(spark, rows, location=project.location(sink)).groups
     place = quarantined.location(project, pipeline, sink)
     if place is not None and quarantined.exists(Storage(place, project.storage_options)):
         groups += [group for group in quarantine_groups.read(spark, place) if group.release is None]
-    found: dict[TopicPartition, Spans] = {}
-    for group in groups:
-        where = (group.topic, group.partition)
-        found[where] = found.get(where, Spans()).union(group.present)
-    return found
+    return sink_rows.present(sink_rows.by_partition(groups))
 
 
 def kafka_rows(
@@ -104,12 +102,9 @@ def kafka_rows(
     It connects as `recon.read_kafka` does; `options` are further ones of Spark's Kafka source, such as
     `includeHeaders`.
     """
-    wanted: dict[TopicPartition, list[Span]] = {}
-    for span in ranges:
-        wanted.setdefault((span.topic, span.partition), []).append(span.span)
-    of_places = [[(where, span) for span in _joined(spans)] for where, spans in sorted(wanted.items())]
+    of_places = [[(where, span) for span in _joined(spans)] for where, spans in sorted(by_partition(ranges).items())]
     frames = [
-        _read(spark, project, pipeline, [span for span in layer if span is not None], options)
+        _read(spark, project, pipeline, [of_place for of_place in layer if of_place is not None], options)
         for layer in zip_longest(*of_places)
     ]
     whole = frames[0]
@@ -119,10 +114,10 @@ def kafka_rows(
     return rows_in_ranges(with_source(whole), ranges).select(*kept)
 
 
-def _joined(spans: Iterable[Span]) -> list[Span]:
+def _joined(spans: Spans) -> list[Span]:
     """Ranges that lie near each other, as one."""
     joined: list[Span] = []
-    for start, end in Spans.of(spans):
+    for start, end in spans:
         if joined and start - joined[-1].end <= _NEAR:
             joined[-1] = Span(joined[-1].start, end)
         else:

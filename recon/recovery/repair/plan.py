@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
-from recon.judge.coverage import Key, cleaned, coverage
-from recon.judge.row_counts import ReadStretches
+from recon.judge.coverage import Key, by_partition, cleaned, coverage
+from recon.judge.row_counts import ReadStretches, stretches_of
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
@@ -244,7 +245,8 @@ class _Planner:
         heads = self.ledger.heads
         found: list[tuple[Span, int | None]] = []
         left = spans
-        for piece in self._readings(where).pieces(spans):
+        readings = self._readings.get(where)
+        for piece in readings.pieces(spans) if readings is not None else ():
             if heads[piece.entry].is_micro_batch:
                 span = Span(piece.start, piece.end)
                 found.append((span, heads[piece.entry].batch_id))
@@ -262,17 +264,9 @@ class _Planner:
                 joined.append((span, batch_id))
         yield from joined
 
-    def _readings(self, where: TopicPartition) -> ReadStretches:
-        covered = coverage(self.ledger)
-        stretches = [
-            (key, stretch)
-            for key, incarnations in covered.incarnations.items()
-            if (key.topic, key.partition) == where
-            for incarnation in incarnations
-            for stretch in incarnation.stretches
-            if stretch.end > stretch.start
-        ]
-        return ReadStretches(covered, stretches)
+    @cached_property
+    def _readings(self) -> Mapping[TopicPartition, ReadStretches]:
+        return stretches_of(coverage(self.ledger))
 
     def _covered(self, where: TopicPartition) -> Spans:
         incarnations = (
@@ -286,8 +280,7 @@ class _Planner:
         """What repairs behind the last audit read."""
         heads = self.ledger.heads
         repairs = (i for i, head in enumerate(heads) if head.is_repair and head.sequence > self.position)
-        spans = (s for i in repairs for s in self.ledger.ranges.of(i) if (s.topic, s.partition) == where)
-        return Spans.of(s.span for s in spans)
+        return by_partition(read for i in repairs for read in self.ledger.ranges.of(i)).get(where, Spans())
 
     def _sources(self, topic: str) -> list[int]:
         return sorted({source for source, name, _ in self.ledger.ranges.topics if name == topic})
@@ -328,14 +321,6 @@ def _gone(topic: KafkaTopic | None, where: TopicPartition, known_as: str | None)
 
 def _union(parts: Iterator[Spans]) -> Spans:
     return Spans.of(span for spans in parts for span in spans)
-
-
-def by_partition(spans: Iterable[OffsetSpan]) -> dict[TopicPartition, Spans]:
-    """The offsets of each topic partition."""
-    found: dict[TopicPartition, list[Span]] = {}
-    for of in spans:
-        found.setdefault((of.topic, of.partition), []).append(of.span)
-    return {where: Spans.of(mine) for where, mine in found.items()}
 
 
 def without(ranges: Sequence[PlannedRange], present: dict[TopicPartition, Spans]) -> list[PlannedRange]:

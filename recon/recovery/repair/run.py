@@ -23,6 +23,7 @@ from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import Transform, takes_batch_id
 from recon.hook.routing import Routing, passed, routes_to
 from recon.hook.writer import ForeachBatch
+from recon.judge.coverage import by_partition
 from recon.ledger import open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import utc_now
@@ -35,7 +36,7 @@ from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.passed import require_route, require_same
-from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, by_partition, without
+from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, without
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.sinks.repair import SinkSnapshot, open_repair

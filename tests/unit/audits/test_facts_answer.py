@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from recon.audits.summary import PROOF, answer, rows_filtered, rows_quarantined
-from recon.model import CheckResult, Code, Finding, Status
-from recon.testing.evidence import Entry, ledger
+from recon.audits.accounting import with_account
+from recon.audits.summary import PROOF, answer, rows_filtered, rows_quarantined, sink_facts
+from recon.model import REPAIRS, CheckResult, Code, Finding, Status
+from recon.project import DeltaSink
+from recon.testing.evidence import SINK, Entry, ledger
+from tests.support.witnesses import witnesses
 
 
 def ran(check: str, status: Status = "pass", *codes: Code, kind: str = "evidence") -> CheckResult:
@@ -65,3 +68,13 @@ def test_rows_that_were_not_meant_for_the_sink_are_counted_once() -> None:
 def test_a_micro_batch_that_did_not_count_leaves_the_number_unknown() -> None:
     heads = ledger(Entry(0, (0, 10), rows_filtered=3), Entry(1, (10, 20), rows_filtered=None)).heads
     assert rows_filtered(heads) is None
+
+
+def test_a_record_that_was_read_again_is_filtered_once() -> None:
+    """Entries count it twice: of a repair that read what had no row, and of a new checkpoint that begins before."""
+    first = Entry(0, (0, 10), rows_read=10, rows_filtered=3, rows_written=6)
+    repaired = Entry(0, (6, 10), epoch=REPAIRS, rows_read=4, rows_filtered=3, rows_written=1, sink_version=1)
+    again = Entry(0, (0, 10), epoch=1, rows_read=10, rows_filtered=3, rows_written=7, sink_version=1)
+    for slice_ in (ledger(first, repaired), ledger(first, again)):
+        facts = sink_facts(DeltaSink(name=SINK, target="t"), "t", witnesses(slice_), ())
+        assert (facts.rows_filtered, with_account(facts, witnesses(slice_)).rows_filtered) == (6, 3)

@@ -23,6 +23,7 @@ from recon.model.delta_offsets import offset_of, topic_of
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.sample import Frame, Sample, SampledPath, choose, chosen, key_of
 from recon.project import DeltaMergeSink, FileSink, Project
+from recon.project.model import Rows
 from recon.recovery.sample import sample
 from recon.reports import sample as reports
 from recon.storage import Storage
@@ -438,3 +439,46 @@ def test_a_page_has_room_for_the_auditors_mark(lake: Lake) -> None:
     drawn = lake.draw(n=2)
     assert reports.as_html(drawn).count('type="checkbox"') == 4
     assert reports.as_markdown(drawn).count("| [ ] |") == 2
+
+
+# -- the same as the account of an audit -----------------------------------------------------------------------------
+
+
+def test_the_isolation_level_is_that_of_the_query_that_read_the_offset(lake: Lake, broker: Callable[..., None]) -> None:
+    """Recon.yml may have another one, or none."""
+    broker([(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker
+    lake.project = reading(lake.project, "read_uncommitted")
+    lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], rows_read=8, isolation_level="read_committed")
+    assert lake.outcomes() == {8: "aborted", 9: "control record"}
+
+
+def test_a_transform_that_makes_several_rows_of_a_record_may_have_dropped_another(
+    lake: Lake, broker: Callable[..., None]
+) -> None:
+    broker([(0, 10)])
+    lake.write(0, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
+    assert lake.outcomes() == dict.fromkeys(range(5, 10), "missing")
+    (pipe,) = lake.project.pipelines
+    pipe = pipe.model_copy(update={"rows": Rows(explodes=True)})
+    lake.project = lake.project.model_copy(update={"pipelines": (pipe,)})
+    assert lake.outcomes() == dict.fromkeys(range(5, 10), "not decided")
+
+
+def test_a_stateful_operator_may_have_dropped_a_record(lake: Lake, broker: Callable[..., None]) -> None:
+    broker([(0, 10)])
+    lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], rows_read=8)
+    assert lake.outcomes() == {8: "missing", 9: "missing"}
+    folder = Path(lake.project.resolve(lake.project.pipelines[0].checkpoint))
+    (folder / "state" / "0" / "0").mkdir(parents=True)
+    (folder / "metadata").write_text('{"id": "q-1"}')
+    assert lake.outcomes() == {8: "not decided", 9: "not decided"}
+
+
+def test_a_restored_entry_has_the_counts_of_its_replay(lake: Lake, broker: Callable[..., None]) -> None:
+    broker([(0, 10)])
+    lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], status="rebuilt", rows_read=None, rows_filtered=None)
+    assert lake.outcomes() == {8: "not decided", 9: "not decided"}
+    ranges = (OffsetSpan("orders", "id-1", 0, 0, 10),)
+    counts = {"rows_read": 10, "rows_written": 8, "rows_filtered": 0}
+    lake.ledger.append(ledger_entries.entry(0, status="already_committed", attempt=2, offsets=ranges, **counts))
+    assert lake.outcomes() == {8: "missing", 9: "missing"}
