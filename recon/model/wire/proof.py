@@ -78,15 +78,11 @@ def _beside_each_other(stored: dict[str, Any]) -> Mapping[str, Any]:
         "other_rows": {"rows": other_rows} if other_rows is not None else None,
         "table": stored.pop("table", None),
         "quarantine": stored.pop("quarantine", None),
-        "foreign_rows": _listed("offsets", stored.pop("of_others", ())),
-        "without_record": _listed("offsets", stored.pop("without_record", ())),
-        "kafka_logs": _listed("logs", stored.pop("logs", ())),
+        "foreign_rows": {"offsets": listed} if (listed := stored.pop("of_others", ())) else None,
+        "without_record": {"offsets": listed} if (listed := stored.pop("without_record", ())) else None,
+        "kafka_logs": {"logs": listed} if (listed := stored.pop("logs", ())) else None,
     }
     return {name: {"version": 1, "fields": of_memory} for name, of_memory in fields.items() if of_memory is not None}
-
-
-def _listed(name: str, values: Sequence[Any]) -> Mapping[str, Any] | None:
-    return {name: values} if values else None
 
 
 def _unknown(stored: Any, written: Any) -> Iterator[str]:
