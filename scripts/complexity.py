@@ -18,7 +18,7 @@ from radon.complexity import cc_visit
 ROOT = Path(__file__).parents[1]
 ROOMS = ("recon/judge", "recon/checks/evidence")
 ABOVE = 10
-ALLOWED = 118  # functions above it, of 819
+ALLOWED = 116  # functions above it, of 837
 
 
 class Function(NamedTuple):
