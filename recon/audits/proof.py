@@ -120,15 +120,14 @@ def _with_refuted(audit: SinkAudit, invocation_id: str) -> SinkProof | None:
     if not refuted and memories == (before.memories if before is not None else {}):
         return None
     opened = _by_place(earlier)
-    for one in refuted:
-        there = opened[one.check, place_of(one.finding)]
-        if any(other.accepted is None and other.includes(one.finding) for other in there):
-            known_as = [o for o in there if o.accepted is None and o.includes(one.finding)]
+    for found in refuted:
+        there = opened[found.check, place_of(found.finding)]
+        if known_as := [o for o in there if o.accepted is None and o.includes(found.finding)]:
             there[:] = [replace(o, last_seen=now) if o in known_as else o for o in there]
             continue
-        within = [other for other in there if other.accepted is None and one.includes(other.finding)]
-        first_seen = min(other.first_seen for other in (one, *within))
-        there[:] = [*(other for other in there if other not in within), replace(one, first_seen=first_seen)]
+        within = [other for other in there if other.accepted is None and found.includes(other.finding)]
+        first_seen = min(other.first_seen for other in (found, *within))
+        there[:] = [*(other for other in there if other not in within), replace(found, first_seen=first_seen)]
     if before is None:
         first = _first(ledger)
         before = SinkProof(

@@ -160,8 +160,8 @@ class SinkProof:
         first_epoch, first_batch_id: the micro-batch that the proof begins with.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
-        memories: what `recon.judge.memories` lists, by its type, as far as it is known.
         open: findings that are not repaired; among them those that somebody accepted.
+        memories: what `recon.judge.memories` lists, by its type, as far as it is known.
         sequence: the number of this state in its own chain, from 1 on.
         audited_at: when the newest audit that left a state stored it, UTC: somebody may have accepted findings since.
             None of a state that was not read from the table.
@@ -178,8 +178,8 @@ class SinkProof:
     committed_at: datetime | None = None
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
-    memories: Mapping[type, Any] = field(default_factory=dict)
     open: tuple[OpenFinding, ...] = ()
+    memories: Mapping[Any, Any] = field(default_factory=dict)
     sequence: int = 0
     entry_hash: str = ""
     audited_at: datetime | None = None

@@ -16,8 +16,6 @@ from recon.text import first_line
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_NOT_STORED = {"memories", "sequence", "entry_hash", "audited_at"}  # or not as fields of the state
-
 
 class UnknownFieldError(LedgerError):
     """A later version of recon stored the state."""
@@ -25,12 +23,9 @@ class UnknownFieldError(LedgerError):
 
 def dump_proof(proof: SinkProof) -> str:
     """The state as JSON, without its place in the chain."""
-    stored = _codec(SinkProof).dump_python(proof, mode="json", exclude=_NOT_STORED)
-    stored["memories"] = {
-        memory.name: {"version": memory.format, "fields": _codec(type(memory)).dump_python(memory, mode="json")}
-        for memory in proof.memories.values()
-    }
-    return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
+    memories = {memory.name: {"version": memory.format, "fields": memory} for memory in proof.memories.values()}
+    stored = replace(proof, memories=memories)
+    return _codec(SinkProof).dump_json(stored, exclude={"sequence", "entry_hash", "audited_at"}).decode()
 
 
 def parse_proof(text: str, kinds: Sequence[type[SinkMemory]]) -> SinkProof:
@@ -43,20 +38,20 @@ def parse_proof(text: str, kinds: Sequence[type[SinkMemory]]) -> SinkProof:
     from pydantic import ValidationError
 
     try:
-        stored = json.loads(text)
-        if "memories" not in stored:
-            stored["memories"] = _beside_each_other(stored)
-        bare: SinkProof = _codec(SinkProof).validate_python({n: stored[n] for n in stored.keys() - _NOT_STORED})
-        proof = replace(bare, memories=dict(_memories(stored["memories"], kinds)))
+        text = text if '"memories":' in text else _with_memories(text)  # within a message its quotes are escaped
+        stored: SinkProof = _codec(SinkProof).validate_json(text)
+        proof = replace(stored, memories=dict(_memories(stored.memories, kinds)))
     except (ValidationError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise LedgerError(f"a state of the proof cannot be read: {first_line(error)}") from error
-    unknown = next(_unknown(stored, json.loads(dump_proof(proof))), None)
-    if unknown is not None:
-        raise UnknownFieldError(f"this version of recon does not know its field {unknown!r}")
+    written = dump_proof(proof)
+    if text != written:
+        unknown = next(_unknown({**json.loads(text), "memories": stored.memories}, json.loads(written)), None)
+        if unknown is not None:
+            raise UnknownFieldError(f"this version of recon does not know its field {unknown!r}")
     return proof
 
 
-def _memories(stored: dict[str, Any], kinds: Sequence[type[SinkMemory]]) -> Iterator[tuple[type, SinkMemory]]:
+def _memories(stored: Mapping[str, Any], kinds: Sequence[type[SinkMemory]]) -> Iterator[tuple[type, SinkMemory]]:
     """The memories by their type, as far as this version of recon knows them; they are brought to its version."""
     for kind in kinds:
         memory = stored.get(kind.name)
@@ -66,8 +61,9 @@ def _memories(stored: dict[str, Any], kinds: Sequence[type[SinkMemory]]) -> Iter
             yield kind, _codec(kind).validate_python(memory["fields"])
 
 
-def _beside_each_other(stored: dict[str, Any]) -> Mapping[str, Any]:
-    """What a state remembers in fields of its own, as earlier versions of recon stored it; takes them out of it."""
+def _with_memories(text: str) -> str:
+    """A state as it is stored now; earlier versions of recon stored what is remembered in fields of the state."""
+    stored = json.loads(text)
     table = {"table_id": stored.pop("table_id", None), "version": stored.pop("table_version", None)}
     counted, other_rows = stored.pop("table_rows", None), stored.pop("other_rows", None)
     fields = {
@@ -78,15 +74,12 @@ def _beside_each_other(stored: dict[str, Any]) -> Mapping[str, Any]:
         "other_rows": {"rows": other_rows} if other_rows is not None else None,
         "table": stored.pop("table", None),
         "quarantine": stored.pop("quarantine", None),
-        "foreign_rows": _listed("offsets", stored.pop("of_others", ())),
-        "without_record": _listed("offsets", stored.pop("without_record", ())),
-        "kafka_logs": _listed("logs", stored.pop("logs", ())),
+        "foreign_rows": {"offsets": listed} if (listed := stored.pop("of_others", ())) else None,
+        "without_record": {"offsets": listed} if (listed := stored.pop("without_record", ())) else None,
+        "kafka_logs": {"logs": listed} if (listed := stored.pop("logs", ())) else None,
     }
-    return {name: {"version": 1, "fields": of_memory} for name, of_memory in fields.items() if of_memory is not None}
-
-
-def _listed(name: str, values: Sequence[Any]) -> Mapping[str, Any] | None:
-    return {name: values} if values else None
+    stored["memories"] = {name: {"version": 1, "fields": of} for name, of in fields.items() if of is not None}
+    return json.dumps(stored, separators=(",", ":"), ensure_ascii=False)
 
 
 def _unknown(stored: Any, written: Any) -> Iterator[str]:
