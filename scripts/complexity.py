@@ -18,7 +18,7 @@ from radon.complexity import cc_visit
 ROOT = Path(__file__).parents[1]
 ROOMS = ("recon/judge", "recon/checks/evidence")
 ABOVE = 10
-ALLOWED = 113  # functions above it, of 846
+ALLOWED = 104  # functions above it, of 861
 
 
 class Function(NamedTuple):

@@ -189,7 +189,7 @@ def counted_entries(
     ledger: LedgerSlice,
     operators: Operators | None = None,
     given: Mapping[tuple[int, int], int] | None = None,
-    in_files: Mapping[tuple[int, int, int], int] | None = None,
+    in_files: Mapping[tuple[int | None, int, int], int] | None = None,
     *,
     reduces: bool = False,
     filters: bool | None = None,
@@ -200,8 +200,8 @@ def counted_entries(
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
-    made fewer of them. `in_files` are those of `recon_commits.rows_in_files`. `reduces` is whether the sink may leave
-    out rows that it was given.
+    made fewer of them. `in_files` are those in the files of `TableHistory.appends`. `reduces` is whether the sink may
+    leave out rows that it was given.
     `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
     where it may, entries that show none prove nothing of one without counts. So it is where it is known that it
     `filtered_before` the slice.
@@ -246,7 +246,7 @@ def counted_entries(
     return Counts(covered, counted, transforms, operators, width, given, uncountable)
 
 
-def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) -> Sequence[EntryHead]:
+def _completed(covered: Coverage, in_files: Mapping[tuple[int | None, int, int], int]) -> Sequence[EntryHead]:
     """The entries; counts that a restored one does not know, the replay of its micro-batch may."""
     heads = [as_in_files(head, in_files) for head in covered.slice.heads]
     for again, first in covered.replays.items():
@@ -259,9 +259,9 @@ def _completed(covered: Coverage, in_files: Mapping[tuple[int, int, int], int]) 
     return heads
 
 
-def as_in_files(head: EntryHead, in_files: Mapping[tuple[int, int, int], int]) -> EntryHead:
-    """The entry with the rows that the files of its commit have, where `recon_commits.rows_in_files` knows them."""
-    rows = None if head.sink_version is None else in_files.get((head.sink_version, head.epoch, head.batch_id))
+def as_in_files(head: EntryHead, in_files: Mapping[tuple[int | None, int, int], int]) -> EntryHead:
+    """The entry with the rows that the files of its commit have, where the log says how many these are."""
+    rows = in_files.get((head.sink_version, head.epoch, head.batch_id))
     return head if rows in (None, head.rows_written) else replace(head, rows_written=rows)
 
 

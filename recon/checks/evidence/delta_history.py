@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from typing import ClassVar
@@ -141,41 +142,26 @@ class DeltaHistory(EvidenceCheck):
 # -- entries and their commits -----------------------------------------------------------------------------------
 
 
-@dataclass
-class _Claims:
-    """What the log has of the versions that judged entries claim, by the entries' indexes.
-
-    `empty` need no commit, those of `attested` are cleaned up, `orphans` have none, with the reason.
-    """
-
-    ledger: LedgerSlice
-    log: DeltaWitness
-    empty: list[int] = field(default_factory=list)
-    attested: list[int] = field(default_factory=list)
-    confirmed: dict[int, DeltaCommit] = field(default_factory=dict)
-    orphans: dict[int, str] = field(default_factory=dict)
-
-    def look_up(self, entry: int, *, wrote_nothing: bool) -> None:
-        log, version = self.log, self.ledger.heads[entry].sink_version
-        commit = log.commits.get(version) if version is not None else None
-        if version is not None and log.undone(version):
-            pass  # judge_changes reports what was rolled back
-        elif commit is not None:
-            self._compare(entry, commit)
-        elif wrote_nothing:
-            self.empty.append(entry)
-        elif version is not None and log.first_retained is not None and version < log.first_retained:
-            self.attested.append(entry)
-        elif version is None or log.last is None or version > log.last:
-            claimed = f"version {version}" if version is not None else "no version at all"
-            self.orphans[entry] = f"the ledger claims {claimed} of {log.location}, whose log ends at version {log.last}"
-        # A version that is missing in between is reported once for all.
-
-    def _compare(self, entry: int, commit: DeltaCommit) -> None:
-        if (reason := _other_write(self.ledger, entry, commit)) is not None:
-            self.orphans[entry] = reason
-        else:
-            self.confirmed[entry] = commit
+def _claim(history: TableHistory, ledger: LedgerSlice, entry: int, *, wrote_nothing: bool) -> tuple[Code | None, str]:
+    """What is to be said of the version that an entry claims, and why; None where the commit is its own."""
+    log, head, commit = history.log, ledger.heads[entry], history.commit_of(ledger.heads[entry])
+    version = head.sink_version
+    if version is not None and log.undone(version):
+        return Code.MUTATED, ""  # judge_changes reports what was rolled back
+    if commit is not None:
+        reason = _other_write(ledger, entry, commit)
+        return Code.LEDGER_ORPHAN if reason else None, reason
+    if wrote_nothing:
+        return Code.EMPTY, ""
+    if history.is_cleaned_up(version):
+        return Code.ATTESTED_ONLY, ""
+    if history.is_beyond(version):
+        claimed = f"version {version}" if version is not None else "no version at all"
+        return (
+            Code.LEDGER_ORPHAN,
+            f"the ledger claims {claimed} of {log.location}, whose log ends at version {log.last}",
+        )
+    return Code.INCONCLUSIVE, ""  # a version that is missing in between is reported once for all
 
 
 def _judge_entries(history: TableHistory, ledger: LedgerSlice, findings: Findings) -> None:
@@ -188,20 +174,29 @@ def _judge_entries(history: TableHistory, ledger: LedgerSlice, findings: Finding
             about=f"no table {delta.location}",
         )
         return
-    width, claims = widths(ledger), _Claims(ledger, delta)
+    width = widths(ledger)
+    found: dict[Code | None, dict[int, str]] = defaultdict(dict)
     for i in range(ledger.anchors, len(ledger.heads)):
-        claims.look_up(i, wrote_nothing=ledger.heads[i].rows_written == 0 and width[i] == 0)
-    of_former_table = judge_identity(history, ledger, claims.orphans, claims.confirmed, findings)
-    for i, reason in claims.orphans.items():
+        code, reason = _claim(history, ledger, i, wrote_nothing=ledger.heads[i].rows_written == 0 and width[i] == 0)
+        found[code][i] = reason
+    orphans = found[Code.LEDGER_ORPHAN]
+    confirmed = {i: commit for i in found[None] if (commit := history.commit_of(ledger.heads[i])) is not None}
+    of_former_table = judge_identity(history, ledger, orphans, confirmed, findings)
+    for i, reason in orphans.items():
         if i not in of_former_table:
             report_orphan(ledger.heads[i], "commit", reason, findings)
-    for i, commit in claims.confirmed.items():
+    for i, commit in confirmed.items():
         _judge_confirmed(ledger.heads[i], commit, findings)
-    batches = plural(len(claims.empty), "micro-batch")
-    heads = [ledger.heads[i] for i in claims.empty]
-    findings.add_for_all(Code.EMPTY, heads, f"{batches} without offsets, rows and commit")
+    empty = [ledger.heads[i] for i in found[Code.EMPTY]]
+    batches = plural(len(empty), "micro-batch")
+    findings.add_for_all(Code.EMPTY, empty, f"{batches} without offsets, rows and commit")
+    _report_attested([ledger.heads[i] for i in found[Code.ATTESTED_ONLY] if i not in of_former_table], delta, findings)
+    _report_metrics(list(confirmed.values()), findings)
+
+
+def _report_attested(alone: Sequence[EntryHead], delta: DeltaWitness, findings: Findings) -> None:
+    """Entries whose commits are cleaned up."""
     # A restored entry and the one of its replay are of one micro-batch.
-    alone = (ledger.heads[i] for i in claims.attested if i not in of_former_table)
     heads = list({(head.epoch, head.batch_id): head for head in alone}.values())
     findings.add_for_all(
         Code.ATTESTED_ONLY,
@@ -209,7 +204,6 @@ def _judge_entries(history: TableHistory, ledger: LedgerSlice, findings: Finding
         f"the commits of {plural(len(heads), 'micro-batch')} {delta.words.removed} (it begins at version "
         f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
     )
-    _report_metrics(list(claims.confirmed.values()), findings)
 
 
 def _judge_confirmed(head: EntryHead, commit: DeltaCommit, findings: Findings) -> None:
@@ -236,8 +230,8 @@ def _judge_removal(head: EntryHead, commit: DeltaCommit, findings: Findings) -> 
     report_orphan(head, "commit", reason, findings)
 
 
-def _other_write(ledger: LedgerSlice, entry: int, commit: DeltaCommit) -> str | None:
-    """Why the commit that an entry claims is another write's; None where it is the entry's own."""
+def _other_write(ledger: LedgerSlice, entry: int, commit: DeltaCommit) -> str:
+    """Why the commit that an entry claims is another write's; "" where it is the entry's own."""
     head, stamp = ledger.heads[entry], commit.stamp
     if stamp is None or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):
         carries = f"is stamped for micro-batch {stamp.batch_id} (epoch {stamp.epoch})" if stamp else "has no stamp"
@@ -246,7 +240,7 @@ def _other_write(ledger: LedgerSlice, entry: int, commit: DeltaCommit) -> str | 
         return f"version {commit.version}, which the ledger claims, is a write of {stamp.label}"
     if not same_offsets(ledger, entry, stamp):
         return f"version {commit.version} carries other offset ranges than the ledger"
-    return None
+    return ""
 
 
 def _reported(commit: DeltaCommit) -> int | None:
@@ -297,8 +291,7 @@ def _judge_commits(witnesses: Witnesses, history: TableHistory, findings: Findin
         versions = {*history.standing.get(number, ())}
         # A version that entries claim counts, though its log is no longer read, or it has no rows; one that a RESTORE
         # undid does not.
-        if versions:
-            versions |= {version for version in claimed.get(number, ()) if version in history.alive}
+        versions |= {version for version in claimed.get(number, ()) if versions and history.stands(version)}
         if commit.version <= history.looked_up_to or len(versions) < 2 or _is_cleaned(history, stamp, max(versions)):
             continue
         findings.add(
@@ -330,7 +323,7 @@ def _is_cleaned(history: TableHistory, stamp: ReconStamp, version: int) -> bool:
     """Whether repairs looked at every offset of a write after a version, and removed the doubled rows."""
     ledger, heads = history.ledger, enumerate(history.heads)
     numbers = [(i, head.sink_version) for i, head in heads if head.is_removal and head.sink_version is not None]
-    standing = [i for i, number in numbers if number > version and number in history.alive]
+    standing = [i for i, number in numbers if number > version and history.stands(number)]
     return ledger is not None and looked_at_all([span for i in standing for span in ledger.ranges.of(i)], stamp)
 
 
@@ -366,22 +359,12 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
 
 def _judge_rows(rows: TableRows | None, witnesses: Witnesses, history: TableHistory, findings: Findings) -> None:
     """Rows that the table lacks or has too many, and that no commit of the log took away or added."""
-    delta = history.log
-    # source_rows looks at the rows of all micro-batches of the ledger, or the audit proves nothing new.
-    whole = history.is_complete or witnesses.period_to < witnesses.now
     if rows is None:
         return
+    # source_rows looks at the rows of all micro-batches of the ledger, or the audit proves nothing new.
+    whole, delta = history.is_complete or witnesses.period_to < witnesses.now, history.log
     if rows.unknown:
-        unknown = (
-            f"the rows of {delta.location} could not be compared with those of the ledger: {rows.unknown}; its log "
-            f"begins at version {rows.version}, and what was done to rows before is not known"
-        )
-        if whole:
-            findings.add(Code.METRIC_UNRELIABLE, unknown)
-            _report_uncounted(witnesses, history, findings)
-        else:
-            message = f"{unknown}; `recon audit --full` looks at the rows of all micro-batches"
-            findings.add(Code.INCONCLUSIVE, message, about=f"rows before version {rows.version} not counted")
+        _report_not_compared(rows, witnesses, history, findings, whole=whole)
         return
     counted = "the ledger" if rows.since < 0 else f"the audit up to version {rows.since}, and the ledger since,"
     if rows.held > rows.accounted and not whole:
@@ -410,6 +393,21 @@ def _judge_rows(rows: TableRows | None, witnesses: Witnesses, history: TableHist
             rows=rows.missing,
             changed_by=(),
         )
+
+
+def _report_not_compared(
+    rows: TableRows, witnesses: Witnesses, history: TableHistory, findings: Findings, *, whole: bool
+) -> None:
+    unknown = (
+        f"the rows of {history.log.location} could not be compared with those of the ledger: {rows.unknown}; its log "
+        f"begins at version {rows.version}, and what was done to rows before is not known"
+    )
+    if whole:
+        findings.add(Code.METRIC_UNRELIABLE, unknown)
+        _report_uncounted(witnesses, history, findings)
+    else:
+        message = f"{unknown}; `recon audit --full` looks at the rows of all micro-batches"
+        findings.add(Code.INCONCLUSIVE, message, about=f"rows before version {rows.version} not counted")
 
 
 def _report_uncounted(witnesses: Witnesses, history: TableHistory, findings: Findings) -> None:

@@ -25,6 +25,7 @@ from recon.judge.history.lost_writes import judge_changes
 from recon.judge.history.recon_commits import (
     doubled,
     looked_at_all,
+    own_writes,
     report_orphan,
     report_unrecorded,
     same_offsets,
@@ -72,7 +73,7 @@ class SinkCommits(EvidenceCheck):
             )
             return Verdict(unproved=why_unknown(witnesses.sink_logs, has_history))
         ledger, findings = ledger_of(witnesses), Findings.of(witnesses)
-        mine = [commit for commit in log.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
+        mine = own_writes(witnesses)
         for commit in unrecorded(witnesses):
             report_unrecorded("the sink", commit.stamp, findings)
         _report_twice(witnesses, mine, findings)

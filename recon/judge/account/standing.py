@@ -98,7 +98,7 @@ def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
         return False
     commit = log.commits.get(version)
     if commit is None:
-        return not history.in_this_table(head) or log.last is None or version > log.last
+        return not history.in_this_table(head) or history.is_beyond(version)
     if commit.stamp is None:
         return not head.is_observed
     return (commit.stamp.epoch, commit.stamp.batch_id) != (head.epoch, head.batch_id)

@@ -198,7 +198,7 @@ class Writes:
 
     def unplaced_since(self) -> Sequence[int]:
         """The versions since the last entry of which it is not known what the query read into them, if anything."""
-        last = max((head.sink_version for head in self.heads if head.sink_version is not None), default=-1)
+        last = self.history.last_entered
         found = {commit.version for commit in self.history.unseen(last)}
         if self.own_function:  # Spark's own sink names the query
             later = [commit for version, commit in self.history.log.commits.items() if version > last]

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from recon.judge.history.recon_commits import same_offsets, unrecorded
-from recon.judge.history.table_history import history_of
+from recon.judge.history.recon_commits import own_writes, same_offsets, unrecorded
 from recon.lazy import np
 from recon.model import (
     EntryHead,
@@ -41,18 +40,9 @@ def entries_with_unrecorded_commits(witnesses: Witnesses) -> LedgerSlice | None:
     return once(
         ledger,
         entries_with_unrecorded_commits,
-        lambda: _with(_as_stamped(ledger, _stamps(witnesses, ledger)), unrecorded(witnesses)),
+        lambda: _with(_as_stamped(ledger, [write.stamp for write in own_writes(witnesses)]), unrecorded(witnesses)),
         record,
     )
-
-
-def _stamps(witnesses: Witnesses, ledger: LedgerSlice) -> Iterable[ReconStamp]:
-    """The stamps of the sink's own commits, in the order in which it took them."""
-    history, record = history_of(witnesses, ledger), witnesses.sink_record
-    if history is not None:
-        return (stamp for _, stamp in history.own)
-    commits = record.commits if record is not None else ()
-    return (commit.stamp for commit in commits if commit.stamp.is_of(ledger.pipeline, ledger.sink))
 
 
 def _as_stamped(ledger: LedgerSlice, stamps: Iterable[ReconStamp]) -> LedgerSlice:

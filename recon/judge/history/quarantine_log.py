@@ -385,8 +385,8 @@ def _judge_table(seen: QuarantineLog, findings: Findings) -> None:
 
 def _judge_commits(seen: QuarantineLog, findings: Findings) -> None:
     """Commits of others that still act on the table; which rows a DELETE took is told by the count."""
-    still, table = TableHistory(seen.log).alive, f"the quarantine table {seen.log.location}"
-    for commit in (commit for commit in seen.removing if commit.version in still):
+    history, table = TableHistory(seen.log), f"the quarantine table {seen.log.location}"
+    for commit in (commit for commit in seen.removing if history.stands(commit.version)):
         at = f"find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
         if commit.is_restore:
             _judge_restore(seen, commit, findings)
@@ -398,7 +398,7 @@ def _judge_commits(seen: QuarantineLog, findings: Findings) -> None:
                 f"compare them with version {commit.version - 1}",
                 about=f"quarantine {commit_of(commit)}",
             )
-    strangers = [commit for commit in seen.adding if commit.version in still]
+    strangers = [commit for commit in seen.adding if history.stands(commit.version)]
     if strangers:
         what = some(f"{c.version} ({c.operation or 'no operation'})" for c in strangers)
         findings.add(

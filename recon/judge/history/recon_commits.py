@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from recon.judge.findings import Findings
@@ -13,18 +13,26 @@ from recon.model import (
     LedgerSlice,
     ReconStamp,
     SinkCommit,
-    SinkLog,
     Witnesses,
     known,
     offsets_text,
     parse_offsets,
     same_ranges,
 )
-from recon.model.ledger import named
+from recon.model.ledger import Numbered, named
 from recon.model.offsets import OffsetSpan, Spans
 
 _BEFORE_ALL = (0, -1)  # (epoch, batch_id) before any micro-batch's; those of releases and repairs are lower
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
+
+
+def own_writes(witnesses: Witnesses) -> Sequence[SinkCommit]:
+    """Recon's own writes of the judged sink, as its log or another record has them, in order; none where not read."""
+    history, record = history_of(witnesses, witnesses.ledger), witnesses.sink_record
+    if history is not None:
+        return history.own_writes
+    commits = record.commits if record is not None else ()
+    return [commit for commit in commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
 
 
 def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
@@ -33,58 +41,59 @@ def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
     Left out are those that earlier audits looked at, and those so late that their entry may follow: it is not known
     yet what the hook counted, nor whether failing rows are in quarantine.
     """
-    ledger, record, entered = witnesses.ledger, witnesses.sink_record, set[tuple[int, int]]()
+    ledger = witnesses.ledger
+    entered = _entered(ledger)
+    newest = {_number(write.stamp): write for write in own_writes(witnesses)}
+    missing = [write for number, write in newest.items() if number not in entered]
     history = history_of(witnesses, ledger)
-    if ledger is not None:
-        entered = {(head.epoch, head.batch_id) for head in ledger.heads}
-        entered |= {(epoch, batch_id) for epoch, batch_id, _ in ledger.recorded}
     if history is not None:
-        return list(_unrecorded_in_log(witnesses, history, entered))
-    return list(_unrecorded_in_record(witnesses, record, entered)) if record is not None else []
-
-
-def _unrecorded_in_log(
-    witnesses: Witnesses, history: TableHistory, entered: Collection[tuple[int, int]]
-) -> Iterator[SinkCommit]:
-    heads, begin = history.heads, witnesses.period_from
-    last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
-    # Of the releases and repairs before the period only the newest are in the slice; the others are the business of
-    # earlier audits.
-    numbers = {head.epoch: head.batch_id for head in sorted(history.anchors, key=_number) if not head.is_micro_batch}
-    newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in history.own}
-    for commit, stamp in (of for number, of in newest.items() if number not in entered):
-        at = commit.timestamp
-        earlier = stamp.batch_id < numbers.get(stamp.epoch, -1) and begin is not None and at < begin
-        # The entry comes a moment after the commit.
-        may_follow = (
-            at > witnesses.now
-            or is_in_progress(witnesses, stamp, at, commit.version)
-            or (commit.version > last and entry_may_follow(at, witnesses))
-        )
-        if commit.version > history.looked_up_to and not earlier and not may_follow:
-            yield SinkCommit(version=commit.version, stamp=stamp, rows=commit.rows_taken, at=at)
-
-
-def _unrecorded_in_record(
-    witnesses: Witnesses, record: SinkLog, entered: Collection[tuple[int, int]]
-) -> Iterator[SinkCommit]:
-    begin, ledger = witnesses.period_from, witnesses.ledger
-    heads = ledger.heads if ledger is not None else ()
+        return [write for write in missing if _is_asked_of_log(write, history, witnesses)]
     # Clocks may be wrong. A micro-batch behind the newest one before the period is of the period at any time, and the
     # entry of one before the newest entry of all does not follow any more.
-    first = _newest_number(heads[: ledger.anchors] if ledger is not None else ())
-    last = _newest_number(heads)
-    own = [commit for commit in record.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
-    newest = {(commit.stamp.epoch, commit.stamp.batch_id): commit for commit in own}
-    for number, commit in ((number, commit) for number, commit in newest.items() if number not in entered):
-        before = begin is not None and commit.at < begin and not _BEFORE_ALL < first < number
-        may_follow = entry_may_follow(commit.at, witnesses) or is_in_progress(witnesses, commit.stamp, commit.at)
-        if not before and not (may_follow and not _BEFORE_ALL < number < last):
-            yield commit
+    heads, anchors = (ledger.heads, ledger.anchors) if ledger is not None else ((), 0)
+    first, last = _newest_number(heads[:anchors]), _newest_number(heads)
+    return [write for write in missing if _is_asked_of_record(write, first, last, witnesses)]
 
 
-def _number(head: EntryHead) -> tuple[int, int]:
-    return head.epoch, head.batch_id
+def _entered(ledger: LedgerSlice | None) -> Collection[tuple[int, int]]:
+    """The (epoch, batch_id) of all entries."""
+    if ledger is None:
+        return ()
+    return {*map(_number, ledger.heads), *((epoch, batch_id) for epoch, batch_id, _ in ledger.recorded)}
+
+
+def _is_asked_of_log(write: SinkCommit, history: TableHistory, witnesses: Witnesses) -> bool:
+    """Whether a commit ought to have an entry, and earlier audits did not look at it."""
+    version, at = write.version or 0, write.at
+    if version <= history.looked_up_to or at > witnesses.now or _is_of_earlier(write, history, witnesses):
+        return False
+    # The entry comes a moment after the commit.
+    may_follow = version > history.last_entered and entry_may_follow(at, witnesses)
+    return not may_follow and not is_in_progress(witnesses, write.stamp, at, version)
+
+
+def _is_of_earlier(write: SinkCommit, history: TableHistory, witnesses: Witnesses) -> bool:
+    """Whether a release or a repair is the business of earlier audits.
+
+    Of those before the period only the newest are in the slice.
+    """
+    if witnesses.period_from is None or write.at >= witnesses.period_from:
+        return False
+    newer = (head for head in history.anchors if not head.is_micro_batch and head.epoch == write.stamp.epoch)
+    return any(head.batch_id > write.stamp.batch_id for head in newer)
+
+
+def _is_asked_of_record(write: SinkCommit, first: tuple[int, int], last: tuple[int, int], witnesses: Witnesses) -> bool:
+    """The same of a write in another record, by the newest micro-batches before the period, and of all entries."""
+    begin, number = witnesses.period_from, _number(write.stamp)
+    before = begin is not None and write.at < begin and not _BEFORE_ALL < first < number
+    if before or _BEFORE_ALL < number < last:
+        return not before
+    return not (entry_may_follow(write.at, witnesses) or is_in_progress(witnesses, write.stamp, write.at))
+
+
+def _number(write: Numbered) -> tuple[int, int]:
+    return write.epoch, write.batch_id
 
 
 def _newest_number(heads: Iterable[EntryHead]) -> tuple[int, int]:

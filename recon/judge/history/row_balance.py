@@ -70,37 +70,29 @@ class TableRows:
         return f"{what}is not known: {plural(self.held, 'row')}, where {self.accounted:,} are accounted for"
 
 
-def first_shown(delta: DeltaWitness) -> int | None:
-    """The first version from which on every commit was read; None where none was."""
-    version = delta.last
-    if version is None or version not in delta.commits:
-        return None
-    if delta.line is not None:
-        return min(delta.line)
-    while version - 1 in delta.commits:
-        version -= 1
-    return version
-
-
 def compared(witnesses: Witnesses, history: TableHistory) -> TableRows | None:
     """The table's rows against the ledger's; None where the log shows every commit, or micro-batches replace rows."""
-    version, log = first_shown(history.log), history.log
+    version = history.first_shown
     if version is None or witnesses.sink in witnesses.rewriting or history.is_another:
         return None
     heads = _still_claimed(history)
-    if log.whole and all((head.sink_version or version) >= version for head in heads):
-        return None
     begins_at = _wrote_before(heads, history)
-    if version <= begins_at:
-        return None
-    base = _counted_before(witnesses, history)
-    if base is None and (begins_at or not history.is_complete):
+    shown = history.log.whole and all((head.sink_version or version) >= version for head in heads)
+    return None if shown or version <= begins_at else _compared(witnesses, history, heads, version, begins_at)
+
+
+def _compared(
+    witnesses: Witnesses, history: TableHistory, heads: Sequence[EntryHead], version: int, begins_at: int
+) -> TableRows | None:
+    """The rows before the first version that the log shows; `begins_at` is where the table was written before recon."""
+    base, begun = _counted_before(witnesses, history), history.is_complete and not begins_at
+    if base is None and not begun:
         attested = history.is_complete or _is_attested(history, version)
         return TableRows(version, -1, unknown=_NOT_COUNTED) if attested else None
-    since_begin = _since(-1, 0, version, witnesses, heads, log) if history.is_complete and not begins_at else None
+    since_begin = _since(-1, 0, witnesses, heads, history, version) if begun else None
     if base is None:
         return since_begin
-    since_base = _since(*base, version, witnesses, heads, log)
+    since_base = _since(*base, witnesses, heads, history, version)
     if history.is_complete and _is_asked(witnesses):
         since_base = TableRows(version, base[0], unknown=_NOT_TOLD)
     return _surer(since_begin, since_base, _missing_then(heads, base, witnesses))
@@ -178,13 +170,13 @@ def _wrote_before(heads: Sequence[EntryHead], history: TableHistory) -> int:
 
 
 def _since(
-    since: int, rows: int, version: int, witnesses: Witnesses, heads: Sequence[EntryHead], delta: DeltaWitness
+    since: int, rows: int, witnesses: Witnesses, heads: Sequence[EntryHead], history: TableHistory, version: int
 ) -> TableRows | None:
     """The comparison that starts from `rows` rows at version `since`; None where the log shows all commits since."""
     # The next number of a Delta log follows from the one before; an Iceberg table may begin anew with any.
-    if version <= since + (1 if delta.line is None else 0):
+    if version <= since + (1 if history.log.line is None else 0):
         return None
-    held, written = _rows_before(delta, version), _written(heads, since, version)
+    held, written = _rows_before(history.log, version), _written(heads, since, version)
     unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
     if witnesses.period_to < witnesses.now:
         unknown = "the period ends before now, and the table's rows are those of now"
@@ -209,7 +201,7 @@ def commits_never_read(witnesses: Witnesses, history: TableHistory) -> str:
     none. A Delta table numbers each commit, and the ledger has the numbers of its own. An Iceberg table numbers no
     rollback.
     """
-    log, known, version = history.log, history.known, first_shown(history.log)
+    log, known, version = history.log, history.known, history.first_shown
     if version is None or witnesses.sink not in witnesses.rewriting or history.is_another:
         return ""
     heads = _still_claimed(history)
@@ -228,14 +220,12 @@ def commits_never_read(witnesses: Witnesses, history: TableHistory) -> str:
 def rows_to_remember(witnesses: Witnesses) -> int | None:
     """The table's rows as the next audit may start from; None where this one did not read all commits up to now."""
     history = history_of(witnesses, witnesses.ledger)
-    version = first_shown(history.log) if history is not None else None
-    if history is None or version is None or isinstance(history.log.files, Unavailable):
+    if history is None or history.first_shown is None or isinstance(history.log.files, Unavailable):
         return None
-    seen = compared(witnesses, history) if history.ledger is not None else None
+    seen, base = compared(witnesses, history), _counted(witnesses, history)
     if seen is not None and seen.held > seen.accounted and not history.is_complete:
         return None  # whether the rows too many double others was not looked at
-    base = _counted(witnesses, history)
-    read_whole = base is None or version <= max(base[0] + 1, history.log.first_retained or 0)
+    read_whole = base is None or history.first_shown <= max(base[0] + 1, history.log.first_retained or 0)
     return history.log.files.rows if read_whole else None
 
 

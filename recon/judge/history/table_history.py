@@ -17,6 +17,7 @@ from recon.model import (
     KnownTable,
     LedgerSlice,
     ReconStamp,
+    SinkCommit,
     Unstamped,
     Witnesses,
     known,
@@ -49,20 +50,6 @@ class TableVersion(SinkMemory):
         return cls(table_id=table.table_id, version=table.last) if table is not None else None
 
 
-@dataclass(frozen=True)
-class Alive:
-    """Which versions still act on the newest one: a RESTORE undoes all between its target and itself.
-
-    `versions` holds those among the commits read; every version up to `floor`, before them, counts as well.
-    """
-
-    versions: frozenset[int]
-    floor: int
-
-    def __contains__(self, version: int) -> bool:
-        return version <= self.floor or version in self.versions
-
-
 @dataclass(frozen=True, eq=False)
 class TableHistory:
     """What happened to a Delta or Iceberg table, as its log tells one who knows the ledger and the audit before.
@@ -91,30 +78,61 @@ class TableHistory:
         return [commit for _, commit in sorted(self.log.commits.items())]
 
     @cached_property
-    def alive(self) -> Alive:
-        """The table's own word, or a walk back from the newest version that jumps over what each RESTORE undid."""
+    def _line(self) -> tuple[frozenset[int], int]:
+        """The versions that the newest one descends from, of those read, and the last before them, up to which all do.
+
+        The table's own word, or a walk back from the newest version that jumps over what each RESTORE undid.
+        """
         log = self.log
         if log.line is not None:
-            return Alive(log.line, min(log.line, default=0) - 1)
-        lowest = min(log.commits, default=0)
-        at = max(log.commits, default=-1)
-        versions = set()
+            return log.line, min(log.line, default=0) - 1
+        at, lowest, versions = max(log.commits, default=-1), min(log.commits, default=0), set[int]()
         while at >= lowest:
             commit = log.commits.get(at)
             target = commit.restored_version if commit is not None else None
             versions.add(at)
             at = at - 1 if target is None or target >= at else target
-        return Alive(frozenset(versions), at)
+        return frozenset(versions), at
+
+    def stands(self, version: int) -> bool:
+        """Whether a version still acts on the newest one: a RESTORE undoes all between its target and itself."""
+        versions, floor = self._line
+        return version <= floor or version in versions
+
+    @cached_property
+    def acting(self) -> Sequence[DeltaCommit]:
+        """The commits that still count, by version."""
+        return [commit for commit in self.commits if self.stands(commit.version)]
+
+    @cached_property
+    def first_shown(self) -> int | None:
+        """The first version from which on every commit was read; None where none was."""
+        version, log = self.log.last, self.log
+        if version is None or version not in log.commits:
+            return None
+        if log.line is not None:
+            return min(log.line)
+        while version - 1 in log.commits:
+            version -= 1
+        return version
+
+    def is_cleaned_up(self, version: int | None) -> bool:
+        """Whether the log no longer has the commits of that time."""
+        first = self.log.first_retained
+        return version is not None and first is not None and version < first
+
+    def is_beyond(self, version: int | None) -> bool:
+        """Whether the log does not reach to a version, or there is none."""
+        return version is None or self.log.last is None or version > self.log.last
 
     def is_undone(self, version: int) -> bool:
         """Whether a RESTORE or a rollback undid a version that was read, or that the table says it gave out."""
-        return self.log.undone(version) or (version in self.log.commits and version not in self.alive)
+        return self.log.undone(version) or (version in self.log.commits and not self.stands(version))
 
     @cached_property
     def restores(self) -> Sequence[int]:
         """The versions of the RESTOREs that still act and undid rows."""
-        acting = (commit for commit in self.commits if commit.is_restore and commit.version in self.alive)
-        return [commit.version for commit in acting if not self._undid_no_rows(commit)]
+        return [c.version for c in self.acting if c.is_restore and not self._undid_no_rows(c)]
 
     def _undid_no_rows(self, restore: DeltaCommit) -> bool:
         """Whether a RESTORE undid nothing but other RESTOREs, and commits that changed no data."""
@@ -126,18 +144,26 @@ class TableHistory:
 
     # -- recon's own writes ------------------------------------------------------------------------------------------
 
+    def is_own(self, commit: DeltaCommit) -> bool:
+        """Whether recon made a commit for the sink."""
+        return commit.stamp is not None and commit.stamp.is_of(self.pipeline, self.sink)
+
     @cached_property
     def own(self) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
         """The commits that recon made for the sink, by version."""
-        stamped = ((commit, commit.stamp) for commit in self.commits if commit.stamp is not None)
-        return [(commit, stamp) for commit, stamp in stamped if stamp.is_of(self.pipeline, self.sink)]
+        return [(commit, commit.stamp) for commit in self.commits if commit.stamp is not None and self.is_own(commit)]
+
+    @cached_property
+    def own_writes(self) -> Sequence[SinkCommit]:
+        """The same as every sink's own record has them."""
+        return [SinkCommit(version=c.version, stamp=stamp, rows=c.rows_taken, at=c.timestamp) for c, stamp in self.own]
 
     @cached_property
     def standing(self) -> Mapping[tuple[int, int], Sequence[int]]:
         """The versions in which recon wrote rows that stand, by (epoch, batch_id)."""
         versions: dict[tuple[int, int], list[int]] = {}
         for commit, stamp in self.own:
-            if commit.data_change and commit.rows_taken != 0 and commit.version in self.alive:
+            if commit.data_change and commit.rows_taken != 0 and self.stands(commit.version):
                 versions.setdefault((stamp.epoch, stamp.batch_id), []).append(commit.version)
         return versions
 
@@ -146,18 +172,13 @@ class TableHistory:
         """The same of each (epoch, batch_id) that several commits are of."""
         return {number: several for number, several in self.standing.items() if len(several) > 1}
 
-    @property
-    def rows_in_files(self) -> Mapping[tuple[int, int, int], int]:
-        """The rows in the files that appends of the sink added, as the log says, per (version, epoch, batch_id).
+    @cached_property
+    def appends(self) -> Mapping[tuple[int | None, int, int], DeltaCommit]:
+        """The commits of the sink that added all rows of their files, by (version, epoch, batch_id).
 
-        An entry may have counted rows that a retried stage wrote twice. The versions of a table that was made anew are
-        those of other micro-batches.
+        The versions of a table that was made anew are those of other micro-batches.
         """
-        return {
-            (commit.version, stamp.epoch, stamp.batch_id): commit.rows_added
-            for commit, stamp in self.own
-            if commit.rows_added is not None and not commit.is_merge
-        }
+        return {(c.version, stamp.epoch, stamp.batch_id): c for c, stamp in self.own if not c.is_merge}
 
     def unseen(self, after: int = -1, before: int | None = None) -> Sequence[DeltaCommit]:
         """The micro-batches between two versions, both excluded, that Spark's own sink wrote and nobody saw in time.
@@ -187,6 +208,10 @@ class TableHistory:
         """Whether no entry stands before these."""
         return self.ledger is None or self.ledger.complete
 
+    def commit_of(self, head: EntryHead) -> DeltaCommit | None:
+        """What the log has under the version that an entry claims."""
+        return None if head.sink_version is None else self.log.commits.get(head.sink_version)
+
     def in_this_table(self, head: EntryHead) -> bool:
         """Whether an entry's commit is in the table that is there: versions begin anew in a table that is made anew.
 
@@ -195,7 +220,7 @@ class TableHistory:
         """
         if None in (head.sink_table_id, self.log.table_id) or head.sink_table_id == self.log.table_id:
             return True
-        commit = None if head.sink_version is None else self.log.commits.get(head.sink_version)
+        commit = self.commit_of(head)
         stamp = commit.stamp if commit is not None else None
         return stamp is not None and (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
 
@@ -208,6 +233,11 @@ class TableHistory:
     def claimed(self) -> Mapping[int, EntryHead]:
         """The versions of this table that entries claim, each with the newest entry that does."""
         return {h.sink_version: h for h in self.heads if h.sink_version is not None and self.in_this_table(h)}
+
+    @cached_property
+    def last_entered(self) -> int:
+        """The highest version that an entry has, of whatever table; -1 where none has one."""
+        return max((head.sink_version for head in self.heads if head.sink_version is not None), default=-1)
 
     @cached_property
     def first_claimed(self) -> int:
@@ -270,14 +300,12 @@ class TableHistory:
         # What was in the table before recon observed its query, no verdict speaks of.
         observed = any(head.is_observed for head in self.heads[:1])
         first = -1 if self.is_complete and not observed else self.first_claimed
-        return [c for c in self.commits if c.version > first and c.version in self.alive and self._may_meet_own(c)]
+        return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
 
     def _may_meet_own(self, commit: DeltaCommit) -> bool:
         """Whether a commit is of others, and may have rows of our offsets, or have taken some away."""
         stamp = commit.stamp
-        if not commit.data_change or commit.is_restore or commit.version in self.log.unstamped:
-            return False
-        if stamp is not None and stamp.is_of(self.pipeline, self.sink):
+        if not commit.data_change or commit.is_restore or commit.version in self.log.unstamped or self.is_own(commit):
             return False
         apart = stamp is not None and not reads_any_of(stamp.offsets_text, self._topics)
         return bool(commit.files_removed) or (commit.version >= self._offsets_since and not apart)
@@ -292,14 +320,13 @@ class TableHistory:
 
         Rows of earlier commits carry no offset that another row could double. -1 where the log shows no such commit.
         """
-        acting = (commit for commit in self.commits if commit.version in self.alive)
-        return next((commit.version for commit in acting if SOURCE_OFFSET in _added_columns(commit)), -1)
+        return next((commit.version for commit in self.acting if SOURCE_OFFSET in _added_columns(commit)), -1)
 
     @cached_property
     def judged(self) -> Sequence[DeltaCommit]:
         """The commits that still count behind those that earlier audits judged, or behind the first claimed one."""
         first = self.first_claimed if self.is_complete else self.looked_up_to
-        return [commit for commit in self.commits if commit.version > first and commit.version in self.alive]
+        return [commit for commit in self.acting if commit.version > first]
 
     @cached_property
     def removals(self) -> Sequence[DeltaCommit]:
@@ -315,13 +342,13 @@ class TableHistory:
         earlier = {} if self.is_complete else {commit.version: stamp for commit, stamp in self.own}
         return {**earlier, **self.claimed}
 
-    @property
+    @cached_property
     def oldest_standing(self) -> float:
         """The lowest version whose rows may stand: older than the entries, and than the log that was read, perhaps."""
         here = not self.is_another and not self.has_former
-        if here and not self.is_complete and self.alive.floor >= 0:
+        if here and not self.is_complete and self._line[1] >= 0:
             return -1
-        return min((version for version in self.written if version in self.alive), default=math.inf)
+        return min((version for version in self.written if self.stands(version)), default=math.inf)
 
     @property
     def rolled_back(self) -> Sequence[int]:
@@ -333,7 +360,7 @@ class TableHistory:
         """Claimed versions of which all rows are gone: undone, rolled back, or wiped by a later commit."""
         wiped_by = max((c.version for c in self.removals if wipes(c) and rows_lost(c) != 0), default=-1)
         shown = self.claimed.keys() & self.log.commits.keys()
-        return {v for v in shown if v < wiped_by or v not in self.alive} | {*self.rolled_back}
+        return {v for v in shown if v < wiped_by or not self.stands(v)} | {*self.rolled_back}
 
     @property
     def strangers(self) -> Sequence[DeltaCommit]:

@@ -27,19 +27,27 @@ def judge_identity(
         confirmed: entries whose commit is there.
         findings: where findings are added.
     """
-    log, told = history.log, history.told_gone
+    told = history.told_gone
     why, lacking = _known_otherwise(history, orphans, confirmed)
     former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, history)} - set(confirmed)
-    unseen = {entry for entry in former - told if not _was_seen(ledger.heads[entry], history.known)}
-    if unseen:
-        head = ledger.heads[max(unseen)]
-        at = f"the table at {log.location} has the id {log.table_id}, and {named(head)} was written to one with"
-        why = why or f"{at} the id {head.sink_table_id}"
+    why = why or _written_elsewhere(history, former - told)
     begun, before = _begun_again(ledger, [entry for entry in orphans if entry not in former | told], confirmed)
-    why, lacking = why or begun, lacking | former | before
+    lacking |= former | before
+    _report(history, ledger, why or begun, lacking - told, findings)
+    return frozenset(lacking | (told - set(confirmed)))
+
+
+def _report(history: TableHistory, ledger: LedgerSlice, why: str, unnamed: Collection[int], findings: Findings) -> None:
+    """Adds findings for another table, in a sentence, and for the ranges that it lacks, and no finding names."""
+    log = history.log
     if why:
-        _report_another(history, why, findings)
-    unnamed = lacking - told
+        lost = "what was written to it before is gone; find out who did it, and read it again"
+        findings.add(
+            Code.MUTATED,
+            f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
+            about=f"another table: {log.table_id}",
+            changed_by=(),
+        )
     if unnamed and (why or ledger.complete):  # an audit of the whole ledger names what those of a part of it could not
         of_gone = [entry in unnamed for entry in range(len(ledger.heads))]
         report_gone(ledger, of_gone, "were made before the table was made anew", findings)
@@ -51,17 +59,16 @@ def judge_identity(
             about=f"before the period, another table: {log.table_id}",
             changed_by=(),
         )
-    return frozenset(lacking | (told - set(confirmed)))
 
 
-def _report_another(history: TableHistory, why: str, findings: Findings) -> None:
-    lost = "what was written to it before is gone; find out who did it, and read it again"
-    findings.add(
-        Code.MUTATED,
-        f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
-        about=f"another table: {history.log.table_id}",
-        changed_by=(),
-    )
+def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:
+    """Of entries of a former table, which no finding names, the newest that no audit knew as such, in a sentence."""
+    log, unseen = history.log, [entry for entry in former if not _was_seen(history.heads[entry], history.known)]
+    if not unseen:
+        return ""
+    head = history.heads[max(unseen)]
+    at = f"the table at {log.location} has the id {log.table_id}, and {named(head)} was written to one with"
+    return f"{at} the id {head.sink_table_id}"
 
 
 def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:

@@ -47,10 +47,12 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Counts:
     # In a route's entry, the rows of other routes count as filtered.
     declared = witnesses.declared
     filters, history = None if witnesses.sink in witnesses.routed else declared.filters, history_of(witnesses, ledger)
+    appends = history.appends if history is not None else {}
     return counted_entries(
         ledger,
         operators_of(witnesses),
-        in_files=history.rows_in_files if history is not None else {},
+        # An entry may have counted rows that a retried stage wrote twice.
+        in_files={key: c.rows_added for key, c in appends.items() if c.rows_added is not None},
         filters=filters,
         explodes=declared.explodes,
         filtered_before=before,

@@ -66,7 +66,7 @@ def _with_other_counts(counts: Counts, log: DeltaWitness) -> list[str]:
     logged = {
         (stamp.epoch, stamp.batch_id): commit.rows_added
         for commit, stamp in history.own
-        if commit.version in history.alive
+        if history.stands(commit.version)
     }
     oldest = log.commits[min(log.commits)] if log.commits else None
     other = []

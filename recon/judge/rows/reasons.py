@@ -24,12 +24,13 @@ from recon.judge.rows.sink_rows import judged_by_counts, rewrites
 from recon.judge.rows.transactions import read_while_open
 from recon.model import (
     Code,
+    DeltaCommit,
     EntryHead,
-    LiveFiles,
     RowsWitness,
     Unavailable,
     Verdict,
     Witnesses,
+    known,
 )
 from recon.model.once import once
 from recon.model.positions import is_kafka
@@ -138,28 +139,33 @@ def _changed(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
 
 def _changed_by_commits(history: TableHistory, witnesses: Witnesses) -> Iterator[str]:
     """The same of a Delta table, whose log says it."""
-    first, files = history.first_claimed, history.log.files
-    # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
-    removes = changes_rows if rewrites(witnesses) else removes_rows
-    changing = {commit.version for commit in history.others if commit.version > first and removes(commit)}
-    changing |= {version for version in history.restores if version > first}
-    if changing:
-        yield f"version {some(sorted(changing))} of the sink changed rows"
-    later = [commit for commit in history.commits if commit.version > first and commit.version in history.alive]
-    others_count = [commit.version for commit in later if other_count(commit)]
-    if others_count:
-        yield f"version {some(others_count)} of the sink rewrote data files with another number of rows"
-    # Where rows do not tell, it stays unknown: a question would have no answer.
-    swapping = [c.version for c in later if may_swap_rows(c) and not judged_by_counts(witnesses)]
-    if swapping:
-        which = f"version {some(swapping)} of the sink"
-        yield f"{which} rewrote data files, and neither its operation nor a count shows that the rows are the same"
-    gone = files.gone if isinstance(files, LiveFiles) else ()
-    if gone and not isinstance(gone, Unavailable):
+    for versions, what in _changing(history, witnesses):
+        if versions:
+            yield f"version {some(versions)} of the sink {what}"
+    files = known(history.log.files)
+    if gone := known(files.gone) if files is not None else ():
         yield f"the store lacks {plural(len(gone), 'data file')} of the sink"
     rows = compared(witnesses, history)
     if rows is not None and rows.doubt:
         yield rows.doubt
+
+
+def _changing(history: TableHistory, witnesses: Witnesses) -> Iterator[tuple[Sequence[int], str]]:
+    """The versions behind the first claimed one that may have changed rows, by what they did."""
+    later = [commit for commit in history.acting if commit.version > history.first_claimed]
+    # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
+    removes = changes_rows if rewrites(witnesses) else removes_rows
+    changing = {commit.version for commit in history.others if removes(commit)} | {*history.restores}
+    yield _versions(c for c in later if c.version in changing), "changed rows"
+    yield _versions(filter(other_count, later)), "rewrote data files with another number of rows"
+    # Where rows do not tell, it stays unknown: a question would have no answer.
+    swapping = () if judged_by_counts(witnesses) else filter(may_swap_rows, later)
+    same = "rewrote data files, and neither its operation nor a count shows that the rows are the same"
+    yield _versions(swapping), same
+
+
+def _versions(commits: Iterable[DeltaCommit]) -> list[int]:
+    return [commit.version for commit in commits]
 
 
 def added_by_others(counts: Counts, witnesses: Witnesses) -> str:

@@ -14,6 +14,7 @@ from random import Random
 
 from recon.judge.coverage import Key, is_compacted
 from recon.judge.findings import Findings, every_number, named
+from recon.judge.history.recon_commits import own_writes
 from recon.judge.row_counts import Counts
 from recon.judge.rows import of_table
 from recon.judge.rows.sink_rows import TopicPartition, rows_lack_source
@@ -33,14 +34,8 @@ _CONFIRMED = 200_000  # offsets whose records one audit counts though numbers of
 
 def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
     """Rows given to the sink per (epoch, batch_id), where its own record has that count."""
-    delta, record = witnesses.table_log, witnesses.sink_record
-    stamps = [commit.stamp for commit in delta.commits.values()] if delta is not None else []
-    stamps += [commit.stamp for commit in record.commits] if record is not None else []
-    return {
-        (stamp.epoch, stamp.batch_id): stamp.given
-        for stamp in stamps
-        if stamp is not None and stamp.given is not None and stamp.is_of(witnesses.pipeline, witnesses.sink)
-    }
+    stamps = (write.stamp for write in own_writes(witnesses))
+    return {(stamp.epoch, stamp.batch_id): stamp.given for stamp in stamps if stamp.given is not None}
 
 
 def questions(counts: Counts, witnesses: Witnesses) -> dict[TopicPartition, Spans]:

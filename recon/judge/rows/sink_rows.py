@@ -116,16 +116,12 @@ class SinkRows:
     @cached_property
     def _removing(self) -> Sequence[int]:
         """The versions in which others took rows away; empty where the log of the sink does not show all of them."""
-        log = self.witnesses.table_log
+        history = self.history
         first = min((head.sink_version or 0 for head in self.ledger.heads[self.ledger.anchors :]), default=0)
-        if log is None or not log.commits or first < min(log.commits):
+        if history is None or first < min(history.log.commits, default=first + 1):
             return ()
-        return [
-            version
-            for version, commit in sorted(log.commits.items())
-            if commit.stamp is None or not commit.stamp.is_of(self.ledger.pipeline, self.ledger.sink)
-            if commit.is_restore or (removes_rows(commit) and rows_lost(commit) != 0)
-        ]
+        theirs = (commit for commit in history.commits if not history.is_own(commit))
+        return [c.version for c in theirs if c.is_restore or (removes_rows(c) and rows_lost(c) != 0)]
 
 
 def report(

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from recon.judge.findings import Findings
+from recon.judge.history.table_history import history_of
 from recon.judge.row_counts import Counts
 from recon.judge.rows.sink_rows import judged_by_counts
 from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
@@ -93,17 +94,14 @@ def own_appends(counts: Counts, witnesses: Witnesses, *, made: bool = False) -> 
 
 
 def _found_appends(counts: Counts, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
-    log, ledger = witnesses.table_log, counts.covered.slice
-    if log is None or judged_by_counts(witnesses):
+    ledger = counts.covered.slice
+    history = history_of(witnesses, ledger)
+    if history is None or judged_by_counts(witnesses):
         return
     for entry, counted in counts.counted.items():
         head = ledger.heads[entry]
-        commit = None if head.sink_version is None else log.commits.get(head.sink_version)
-        stamp = None if commit is None else commit.stamp
-        if commit is None or stamp is None or commit.is_merge or not stamp.is_of(ledger.pipeline, ledger.sink):
-            continue
-        of_entry = (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
-        if of_entry and counted.explodes == made and not counts.operators.keeps_state(head):
+        commit = history.appends.get((head.sink_version, head.epoch, head.batch_id))
+        if commit is not None and counted.explodes == made and not counts.operators.keeps_state(head):
             yield entry, commit
 
 

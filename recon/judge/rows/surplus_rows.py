@@ -87,7 +87,7 @@ def _removed_since(entry: int, counts: Counts, witnesses: Witnesses) -> int:
     mine = by_partition(ledger.ranges.of(entry))
     for i in range(entry + 1, len(ledger.heads)):
         head = ledger.heads[i]
-        undone = history is not None and head.sink_version is not None and head.sink_version not in history.alive
+        undone = history is not None and head.sink_version is not None and not history.stands(head.sink_version)
         if not head.is_removal or undone:
             continue
         looked_at = by_partition(ledger.ranges.of(i)).items()

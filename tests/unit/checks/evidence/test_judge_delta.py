@@ -535,8 +535,8 @@ def test_commits_of_others_are_looked_for_once_for_all_checks_of_a_log() -> None
     one, other = log(stranger(4, "WRITE")), log(restore(4, 1), stranger(5, "WRITE"))
     before, after = history(one, LEDGER), history(other, LEDGER)
     assert before is not history(one, LEDGER) and history(one, LEDGER) is history(one, LEDGER)
-    assert [c.version for c in before.others] == [4] and 3 in before.alive
-    assert [c.version for c in after.others] == [5] and 3 not in after.alive
+    assert [c.version for c in before.others] == [4] and before.stands(3)
+    assert [c.version for c in after.others] == [5] and not after.stands(3)
     assert [c.version for c in history(one, LEDGER).others] == [4], "one log's history is not taken for another's"
 
 
