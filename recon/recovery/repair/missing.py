@@ -196,7 +196,8 @@ class RepairRows(WholeBatch):
             rows = with_source(self.frame)
             if self._transform is not None:
                 # A transform that gets the batch_id is called for one micro-batch at a time.
-                rows = with_source(call(self._transform, rows, next((one.batch_id for one in self._ranges), None) or 0))
+                number = self._ranges[0].batch_id if self._ranges else None
+                rows = with_source(call(self._transform, rows, number or 0))
             self._made = self._stamped(self._chosen(rows), batch).persist()
         # What is read from the cache does not pass the records: they are counted by a job of their own.
         read = Counter(rows_in_ranges(with_source(self.frame), batch.ranges), KAFKA_COLUMNS, same_again=True)
@@ -258,7 +259,7 @@ class RepairRows(WholeBatch):
 
 def with_owner(rows: DataFrame, ranges: Sequence[PlannedRange], how: str) -> DataFrame:
     """The rows with the column OWNER: the micro-batch of the range that they lie in; joined as `how` says."""
-    spans = [(one.topic, one.partition, one.start_offset, one.end_offset, one.batch_id) for one in ranges]
+    spans = [(part.topic, part.partition, part.start_offset, part.end_offset, part.batch_id) for part in ranges]
     names = {"_recon_t": "string", "_recon_p": "int", "_recon_from": "long", "_recon_to": "long", OWNER: "long"}
     known = local_frame(rows.sparkSession, spans, ", ".join(f"{name} {of}" for name, of in names.items()))
     topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
@@ -270,6 +271,6 @@ def with_owner(rows: DataFrame, ranges: Sequence[PlannedRange], how: str) -> Dat
 def by_batch(ranges: Sequence[PlannedRange]) -> list[list[PlannedRange]]:
     """The ranges of each micro-batch."""
     groups: dict[int | None, list[PlannedRange]] = {}
-    for one in ranges:
-        groups.setdefault(one.batch_id, []).append(replace(one))
+    for planned in ranges:
+        groups.setdefault(planned.batch_id, []).append(replace(planned))
     return [groups[number] for number in sorted(groups, key=lambda n: -1 if n is None else n)]

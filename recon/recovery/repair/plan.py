@@ -79,12 +79,12 @@ class RepairPlan:
 
     def of(self, action: Action) -> list[PlannedRange]:
         """The ranges with one action."""
-        return [one for one in self.ranges if one.action == action]
+        return [part for part in self.ranges if part.action == action]
 
     @property
     def does_something(self) -> bool:
         """Whether `apply` has anything to read or to remove."""
-        return not self.refused and any(one.action in ("read", "remove") for one in self.ranges)
+        return not self.refused and any(part.action in ("read", "remove") for part in self.ranges)
 
 
 def planned(
@@ -105,17 +105,17 @@ def planned(
         able: what a repair can do for the sink; everything by default.
     """
     able = able or Ability()
-    waiting = [one for one in findings if one.accepted is None]
+    waiting = [known for known in findings if known.accepted is None]
     planner = _Planner(ledger, position, kafka, able)
     ranges: list[PlannedRange] = []
     left: list[LeftOpen] = []
     of_place: dict[tuple[bool, TopicPartition], list[tuple[OpenFinding, Spans]]] = {}
-    for one in waiting:
-        places = list(planner.places(one))
+    for known in waiting:
+        places = list(planner.places(known))
         for where, spans in places:
-            of_place.setdefault((one.is_loss, where), []).append((one, spans))
+            of_place.setdefault((known.is_loss, where), []).append((known, spans))
         if not places:
-            left.append(_left_open(one))
+            left.append(_left_open(known))
     for (is_loss, where), mine in sorted(of_place.items(), key=lambda item: (item[0][1], item[0][0])):
         ranges += planner.lost(where, mine) if is_loss else planner.doubled(where, mine)
     return RepairPlan(
@@ -127,18 +127,18 @@ def planned(
     )
 
 
-def _left_open(one: OpenFinding) -> LeftOpen:
-    found = one.finding
+def _left_open(known: OpenFinding) -> LeftOpen:
+    found = known.finding
     step = "it names no offsets: repair the findings that name what it took away, audit, then decide about this one"
     if found.level is Level.UNPROVED:
         step = "nothing is known to be wrong: audit again when its witness can be read"
     elif found.span is not None:
         step = "no repair is known for it: look at it"
     return LeftOpen(
-        finding=one.id,
+        finding=known.id,
         code=str(found.code),
         message=found.message,
-        step=f"{step} (`recon accept {one.id}` where it may stay)",
+        step=f"{step} (`recon accept {known.id}` where it may stay)",
     )
 
 
@@ -149,14 +149,14 @@ class _Planner:
     kafka: KafkaWitness
     able: Ability
 
-    def places(self, one: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
+    def places(self, known: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
         """The offsets that a loss or a doubling is about; a micro-batch that is doubled whole has all of its own."""
-        found = one.finding
-        if not (one.is_loss or one.is_doubling):
+        found = known.finding
+        if not (known.is_loss or known.is_doubling):
             return
         if found.span is not None and found.topic is not None and found.partition is not None:
             yield (found.topic, found.partition), Spans.of([found.span])
-        elif one.is_doubling and found.batch_id is not None:
+        elif known.is_doubling and found.batch_id is not None:
             for i, head in enumerate(self.ledger.heads):
                 if (head.epoch, head.batch_id) == (found.epoch, found.batch_id):
                     for read in self.ledger.ranges.of(i):
@@ -166,8 +166,8 @@ class _Planner:
 
     def lost(self, where: TopicPartition, findings: Sequence[tuple[OpenFinding, Spans]]) -> Iterator[PlannedRange]:
         """What of the missing offsets of a topic partition can be read again."""
-        unread = _union(spans for one, spans in findings if one.check in OF_UNREAD_RANGES)
-        missing = _union(spans for one, spans in findings if one.check not in OF_UNREAD_RANGES)
+        unread = _union(spans for known, spans in findings if known.check in OF_UNREAD_RANGES)
+        missing = _union(spans for known, spans in findings if known.check not in OF_UNREAD_RANGES)
         since = self._read_since(where)
         wanted = unread.minus(self._covered(where)).union(missing.minus(since))
         done = unread.union(missing).minus(wanted)
@@ -225,7 +225,7 @@ class _Planner:
     ) -> Iterator[PlannedRange]:
         """The offsets by the micro-batch that read past them."""
         for span, batch_id in self._by_batch(where, spans, findings):
-            about = [one for one, of_one in findings if of_one.intersect(Spans((span,)))]
+            about = [known for known, of_known in findings if of_known.intersect(Spans((span,)))]
             yield PlannedRange(
                 action=action,
                 topic=where[0],
@@ -235,7 +235,7 @@ class _Planner:
                 end_offset=span.end,
                 source=next(iter(self._sources(where[0])), 0),
                 batch_id=batch_id,
-                findings=tuple(sorted({one.id for one in about})),
+                findings=tuple(sorted({known.id for known in about})),
                 why=why,
             )
 
@@ -252,10 +252,10 @@ class _Planner:
                 found.append((span, heads[piece.entry].batch_id))
                 left = left.minus(Spans((span,)))
         # What Spark planned names the micro-batch itself; a hole between entries names the one behind it.
-        for one, of_one in sorted(findings, key=lambda item: item[0].check != "checkpoint_commits"):
-            for span in left.intersect(of_one):
-                found.append((span, one.finding.batch_id))
-            left = left.minus(of_one)
+        for known, of_known in sorted(findings, key=lambda item: item[0].check != "checkpoint_commits"):
+            for span in left.intersect(of_known):
+                found.append((span, known.finding.batch_id))
+            left = left.minus(of_known)
         joined: list[tuple[Span, int | None]] = []
         for span, batch_id in sorted(found):
             if joined and joined[-1][0].end == span.start and joined[-1][1] == batch_id:
@@ -326,7 +326,7 @@ def _union(parts: Iterator[Spans]) -> Spans:
 def without(ranges: Sequence[PlannedRange], present: dict[TopicPartition, Spans]) -> list[PlannedRange]:
     """The ranges without offsets of which the sink, or its quarantine, already has a row."""
     return [
-        replace(one, start_offset=start, end_offset=end)
-        for one in ranges
-        for start, end in Spans.of([one.span.span]).minus(present.get((one.topic, one.partition), Spans()))
+        replace(part, start_offset=start, end_offset=end)
+        for part in ranges
+        for start, end in Spans.of([part.span.span]).minus(present.get((part.topic, part.partition), Spans()))
     ]
