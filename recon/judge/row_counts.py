@@ -154,24 +154,26 @@ class ReadStretches:
     def pieces(self, wanted: Spans) -> Iterator[Piece]:
         """`wanted` cut up by the entries that read it; offsets that two entries read go to the first."""
         for place, span in self._readers.cut(wanted):
-            yield from self._cut(*self.stretches[place], span)
+            yield from cut(self.covered, *self.stretches[place], span)
 
     def readings(self, wanted: Spans) -> Iterator[Piece]:
         """`wanted` cut up by the entries that read it, once for each stretch that holds it."""
         for place, span in self._all_readers.cut(wanted):
-            yield from self._cut(*self.stretches[place], span)
+            yield from cut(self.covered, *self.stretches[place], span)
 
-    def _cut(self, key: Key, stretch: Stretch, span: Span) -> Iterator[Piece]:
-        low, high = stretch.rows
-        ends, entries = self.covered.ends, self.covered.entries
-        start, end = span
-        row = low + int(np.searchsorted(ends[low:high], start, side="right"))
-        begin = int(ends[row - 1]) if row > low else stretch.start
-        while start < end:
-            upto = min(end, int(ends[row]))
-            yield Piece(int(entries[row]), key, start, upto, start == begin)
-            start = begin = upto
-            row += 1
+
+def cut(covered: Coverage, key: Key, stretch: Stretch, span: Span) -> Iterator[Piece]:
+    """A range of a stretch, cut up by the entries that read it."""
+    low, high = stretch.rows
+    start, end = span
+    row = low + int(np.searchsorted(covered.ends[low:high], start, side="right"))
+    begin = int(covered.ends[row - 1]) if row > low else stretch.start
+    while start < end:
+        upto = min(end, int(covered.ends[row]))
+        if upto > start:
+            yield Piece(int(covered.entries[row]), key, start, upto, start == begin)
+        start = begin = upto
+        row += 1
 
 
 def stretches_of(covered: Coverage) -> Mapping[tuple[str, int], ReadStretches]:

@@ -86,20 +86,18 @@ class Hops:
 
     def _path(self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int]) -> SampledPath:
         entries = self._entries(pipeline, sink, versions)
-        confirmed: tuple[int, ...] = tuple(at for at, head in enumerate(entries.heads) if head.reads)
+        reading = [at for at, head in enumerate(entries.heads) if head.reads]
         outcome, said, places, batches = self._outcome(pipeline, sink, place, versions, entries)
         if batches is not None:
-            confirmed = tuple(at for at in confirmed if entries.heads[at].batch_id in batches)
+            reading = [at for at in reading if entries.heads[at].batch_id in batches]
         broker = Broker(self.project, pipeline, ())
-        writes = RecordPaths(self.project, pipeline, sink, self.ledger, entries, (), broker, lambda: entries).confirmed(
-            confirmed
-        )
+        paths = RecordPaths(self.project, pipeline, sink, self.ledger, entries, (), broker, lambda: entries)
         return SampledPath(
             pipeline=pipeline.name,
             sink=sink.name,
             kind=sink.kind,
             target=self.project.mask(self.project.location(sink)),
-            writes=writes,
+            writes=tuple(paths.confirmed(reading).values()),
             outcome=outcome,
             said=self.project.mask(said),
             places=tuple(self.project.mask(one) for one in places),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -31,6 +31,8 @@ from recon.text import plural
 
 _CALLED_TWICE = "the hook was called twice for the micro-batch, and the call that was not written may have had it"
 _UNFILTERED = "nothing of the micro-batch was filtered"
+_Said = tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]]
+_Found = tuple[Outcome, str, tuple[str, ...]]  # with the places that have it
 _EDGE = timedelta(minutes=5)  # clocks of the driver and of the sink may be so far apart
 
 
@@ -39,18 +41,16 @@ class Broker:
 
     def __init__(self, project: Project, pipeline: Pipeline, records: Sequence[SourceRecord]) -> None:
         self._project, self._pipeline, self._records = project, pipeline, records
-        self._said: tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]] | Unavailable | None = None
 
-    def ask(self) -> tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]] | Unavailable:
+    @cached_property
+    def _said(self) -> _Said | Unavailable:
         """What the broker answered, or why it did not."""
-        if self._said is None:
-            try:
-                self._said = self._answers()
-            except ReconError as error:
-                self._said = Unavailable("kafka", str(error))
-        return self._said
+        try:
+            return self._answers()
+        except ReconError as error:
+            return Unavailable("kafka", str(error))
 
-    def _answers(self) -> tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]]:
+    def _answers(self) -> _Said:
         from recon.evidence import kafka, kafka_probe
 
         wanted: dict[tuple[str, int], Spans] = {}
@@ -63,7 +63,7 @@ class Broker:
 
     def of(self, record: SourceRecord, *, reads_aborted: bool) -> tuple[Outcome | None, str]:
         """What Kafka has at an offset: an outcome where there is no record to deliver, None where there is one."""
-        said = self.ask()
+        said = self._said
         if isinstance(said, Unavailable):
             return "not read", f"Kafka could not be asked: {said.reason}"
         topic, answer = said[0].topics.get(record.topic), said[1].get((record.topic, record.partition))
@@ -105,7 +105,6 @@ class RecordPaths:
     every: Callable[[], LedgerSlice]
     near: bool = False
     without_entry: tuple[Outcome, str] = ("not decided", "no ledger entry of this sink in the period has the offset")
-    _writes: dict[int, SampledWrite] = field(default_factory=dict)
 
     def paths(self) -> dict[SourceRecord, SampledPath]:
         """The path of each record; the witnesses are read once for all of them."""
@@ -115,7 +114,7 @@ class RecordPaths:
         rows = self._rows({r.place: [self.entries.heads[at].batch_id for at in found] for r, found in far.items()})
         quarantine = self._in_quarantine() if far else {}
         findings = self._findings()
-        self._confirm({at for found in covering.values() for at in found})
+        writes = self.confirmed({at for found in covering.values() for at in found})
         paths = {}
         for record, found in covering.items():
             outcome, said, places = near.get(record) or self._outcome(record, found, rows, quarantine)
@@ -125,17 +124,12 @@ class RecordPaths:
                 sink=self.sink.name,
                 kind=self.sink.kind,
                 target=self.project.mask(self.project.location(self.sink)),
-                writes=tuple(self._writes[at] for at in found),
+                writes=tuple(writes[at] for at in found),
                 outcome=outcome,
                 said=self.project.mask("; ".join([said, *map(_finding, named)])),
                 places=tuple(self.project.mask(place) for place in places),
             )
         return paths
-
-    def confirmed(self, places: Sequence[int]) -> tuple[SampledWrite, ...]:
-        """The writes of some entries, by index, as the sink's own record has them."""
-        self._confirm(places)
-        return tuple(self._writes[at] for at in places)
 
     # -- the witnesses ---------------------------------------------------------------------------------------------
 
@@ -165,9 +159,7 @@ class RecordPaths:
         found = delta_rows.find(self._storage, places, names=names)
         return {place: [FoundRow(file, None) for file, _ in rows] for place, rows in found.items()}
 
-    def _near(
-        self, covering: Mapping[SourceRecord, Sequence[int]]
-    ) -> dict[SourceRecord, tuple[Outcome, str, tuple[str, ...]]]:
+    def _near(self, covering: Mapping[SourceRecord, Sequence[int]]) -> dict[SourceRecord, _Found]:
         """Records of which each commit that wrote them has rows, in data files that the table still has."""
         names = self.pipeline.source_names(self.sink)
         if not self.sink.is_delta or self.sink.rewrites or names is None:
@@ -179,7 +171,7 @@ class RecordPaths:
             }
         except ReconError:
             return {}
-        said = {}
+        said: dict[SourceRecord, _Found] = {}
         for record, of_record in found.items():
             if of_record:
                 files = tuple(file for _, of_version in of_record for file in of_version)
@@ -187,9 +179,8 @@ class RecordPaths:
                     f"version {version} wrote {plural(sum(of_version.values()), 'row')}"
                     for version, of_version in of_record
                 ]
-                outcome: Outcome = "found"
                 said[record] = (
-                    outcome,
+                    "found",
                     f"{' and '.join(rows)} of it, in files that the table still has; other rows were not looked for",
                     files,
                 )
@@ -230,19 +221,19 @@ class RecordPaths:
             return ()
         return state.open if state is not None else ()
 
-    def _confirm(self, places: Collection[int]) -> None:
-        """The writes of these entries, as the sink's own record has them."""
+    def confirmed(self, places: Collection[int]) -> dict[int, SampledWrite]:
+        """The writes of some entries, by index, as the sink's own record has them."""
         heads = [self.entries.heads[at] for at in places]
         recorded: Mapping[tuple[int, int], datetime] | Unavailable | None = None
         if heads and not self.sink.has_history:
             recorded = self._recorded(min(head.committed_at for head in heads) - _EDGE)
-        for at in places:
-            head = self.entries.heads[at]
+        writes = {}
+        for at, head in zip(places, heads, strict=True):
             confirmed, when, said = (
                 self._commit_of(head) if self.sink.has_history else _in_record(head, recorded, self.sink.name)
             )
             who = f"query {head.query_id}" + (f", run {head.run_id}" if head.run_id else "")
-            self._writes[at] = SampledWrite(
+            writes[at] = SampledWrite(
                 epoch=head.epoch,
                 batch_id=head.batch_id,
                 sequence=head.sequence,
@@ -255,6 +246,7 @@ class RecordPaths:
                 confirmed=confirmed,
                 said=self.project.mask(said),
             )
+        return writes
 
     def _recorded(self, since: datetime) -> Mapping[tuple[int, int], datetime] | Unavailable | None:
         """When the sink's record says that micro-batches were written; None where it keeps no record."""
@@ -310,7 +302,7 @@ class RecordPaths:
         found: Sequence[int],
         rows: Mapping[Place, Sequence[FoundRow]] | Unavailable,
         quarantine: Mapping[Place, Sequence[delta_rows.Row]] | Unavailable,
-    ) -> tuple[Outcome, str, tuple[str, ...]]:
+    ) -> _Found:
         if isinstance(rows, Unavailable) and not found:
             return self.without_entry[0], f"{self.without_entry[1]}; its rows could not be read: {rows.reason}", ()
         if isinstance(rows, Unavailable):
@@ -327,9 +319,7 @@ class RecordPaths:
             return ("quarantined" if waiting else without), f"the row is in the quarantine table and {state}", files
         return self._without_row(record, found)
 
-    def _with_rows(
-        self, record: SourceRecord, found: Sequence[int], rows: Sequence[FoundRow]
-    ) -> tuple[Outcome, str, tuple[str, ...]]:
+    def _with_rows(self, record: SourceRecord, found: Sequence[int], rows: Sequence[FoundRow]) -> _Found:
         where = tuple(dict.fromkeys(row.where for row in rows))
         written = {self.entries.heads[at].batch_id for at in found}
         # Rows that recon did not write do not say their micro-batch.
@@ -364,20 +354,20 @@ class RecordPaths:
             and any(self._whole.heads[at].batch_id in batches for at in _covering(self._whole, other, 0, by_name=False))
         }
 
-    def _without_row(self, record: SourceRecord, found: Sequence[int]) -> tuple[Outcome, str, tuple[str, ...]]:
+    def _without_row(self, record: SourceRecord, found: Sequence[int]) -> _Found:
         if not found:
             return self.without_entry[0], f"no row, and {self.without_entry[1]}", ()
         removed, looked_at, whole = self._in_files(record, found)
         if removed is not None:
             why = "; a later record of its key may have replaced it" if self.sink.rewrites else ""
             return "removed", f"{removed[0]}, and the table has no row of it any more{why}", (removed[1],)
-        counts, heads = self._counts, [self.entries.heads[at] for at in found]
+        heads = [self.entries.heads[at] for at in found]
         levels = {head.isolation_level or self.pipeline.source.isolation_level for head in heads}
         outcome, said = self.broker.of(record, reads_aborted="read_uncommitted" in levels)
         if outcome in ("aborted", "control record", "compacted or control record"):
             return outcome, f"no row; {said}", ()
         if outcome is not None:
-            if not any(self.entries.heads[at].rows_read == counts.width[at] for at in found):
+            if not any(head.rows_read == self._counts.width[at] for at, head in zip(found, heads, strict=True)):
                 return outcome, f"no row; {said}", ()
             said += "; each offset of the micro-batch was counted as a record when it was read"
         outcome, more = self._explained(found) or ("missing" if whole else "not decided", f"{_UNFILTERED}; {looked_at}")

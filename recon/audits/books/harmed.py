@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from recon.audits.incidents import Item, grouped, ranges_of
-from recon.judge.coverage import Coverage, Stretch, TopicIncarnation
-from recon.lazy import np
+from recon.judge.coverage import Coverage, Key, TopicIncarnation
+from recon.judge.row_counts import cut
 from recon.model import Code, HarmedRange, LedgerSlice
 from recon.model.delta_offsets import is_delta
 from recon.model.incident import Harm
+from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 
 LOST: Sequence[Harm] = ("lost", "missing", "removed")
@@ -51,9 +52,9 @@ class Harmed:
         mine = [item for item in self.items if item.harm in harms and item.state != "repaired"]
         for group in grouped(mine) if self._judged else ():
             of_table = any(is_delta(item.finding.topic or "") for item in group)
-            ranges = [one for one in ranges_of(group) if is_kafka(one.topic)]
-            for one in ranges:
-                for entry, offsets in self._readers(one, again=one.harm in TWICE):
+            ranges = [harmed for harmed in ranges_of(group) if is_kafka(harmed.topic)]
+            for harmed in ranges:
+                for entry, offsets in self._readers(harmed, again=harmed.harm in TWICE):
                     yield Named(entry, offsets, of_table)
             if not ranges:
                 yield from (Named(entry, count, of_table) for entry, count in self._counted(group).items())
@@ -70,9 +71,9 @@ class Harmed:
         yield from ((entry, "the entry was edited") for entry in self.ledger.broken if entry in self._judged)
 
     def _entries_of(self, item: Item) -> Iterator[int]:
-        ranges = [one for one in ranges_of([item]) if is_kafka(one.topic)]
-        for one in ranges:
-            yield from (entry for entry, _ in self._readers(one, again=False))
+        ranges = [harmed for harmed in ranges_of([item]) if is_kafka(harmed.topic)]
+        for harmed in ranges:
+            yield from (entry for entry, _ in self._readers(harmed, again=False))
         entry = self._entry_of(item) if not ranges else None
         if entry is not None:
             yield entry
@@ -115,38 +116,27 @@ class Harmed:
         What was read before these entries is not of the period, but for what one of them read `again`.
         """
         start, end = harmed.start_offset, harmed.end_offset
-        for one in self._incarnations.get((harmed.topic, harmed.partition), ()):
-            if None not in (one.topic_id, harmed.topic_id) and one.topic_id != harmed.topic_id:
+        for key, incarnation in self._incarnations.get((harmed.topic, harmed.partition), ()):
+            if None not in (incarnation.topic_id, harmed.topic_id) and incarnation.topic_id != harmed.topic_id:
                 continue
-            judged = [stretch for stretch in one.stretches if self.covered.judged(stretch.first)]
+            judged = [stretch for stretch in incarnation.stretches if self.covered.judged(stretch.first)]
             if not again:
-                start = max(start, *(s.end for s in one.stretches if not self.covered.judged(s.first)), 0)
+                start = max(start, *(s.end for s in incarnation.stretches if not self.covered.judged(s.first)), 0)
             for stretch in (stretch for stretch in judged if start < stretch.end > stretch.start):
                 if start >= end:
                     return
                 if stretch.start >= end:  # what nobody read before is the business of this one
                     yield stretch.first, end - start
                     return
-                for entry, _, upto in cut(self.covered, stretch, max(start, stretch.start), end):
-                    yield entry, upto - start
-                    start = upto
+                for piece in cut(self.covered, key, stretch, Span(max(start, stretch.start), min(end, stretch.end))):
+                    yield piece.entry, piece.end - start
+                    start = piece.end
         if start < end:
             yield self._judged[-1], end - start
 
     @cached_property
-    def _incarnations(self) -> Mapping[tuple[str, int], Sequence[TopicIncarnation]]:
-        found: dict[tuple[str, int], list[TopicIncarnation]] = defaultdict(list)
+    def _incarnations(self) -> Mapping[tuple[str, int], Sequence[tuple[Key, TopicIncarnation]]]:
+        found: dict[tuple[str, int], list[tuple[Key, TopicIncarnation]]] = defaultdict(list)
         for key, incarnations in self.covered.incarnations.items():
-            found[key.topic, key.partition] += incarnations
+            found[key.topic, key.partition] += ((key, incarnation) for incarnation in incarnations)
         return found
-
-
-def cut(covered: Coverage, stretch: Stretch, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """A range cut up by the entries of a stretch that read it: (entry, start, end)."""
-    low, high = stretch.rows
-    row = low + int(np.searchsorted(covered.ends[low:high], start, side="right"))
-    while start < end and row < high:
-        upto = min(end, int(covered.ends[row]))
-        if upto > start:
-            yield int(covered.entries[row]), start, upto
-        start, row = max(start, upto), row + 1

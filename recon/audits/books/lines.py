@@ -11,15 +11,17 @@ from itertools import pairwise
 from typing import Any
 
 from recon.audits.books.chain import Chain
-from recon.audits.books.harmed import LOST, TWICE, Harmed, cut
+from recon.audits.books.harmed import LOST, TWICE, Harmed
 from recon.audits.books.tables import UNEXPLAINED, WrittenTable
 from recon.audits.incidents import Item
 from recon.counts import sum_of
 from recon.judge.coverage import Coverage, Hole, coverage
+from recon.judge.row_counts import cut
 from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.books import BookLine
 from recon.model.delta_offsets import is_delta, offset_of, table_of
+from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 from recon.project import Pipeline, Sink
 
@@ -202,8 +204,8 @@ class SinkBook:
                     self._differ(sums, hole.at.first, "passed_over", key.topic, hole.start, hole.end)
                 for stretch, spans in walked.overlaps:
                     for start, end in spans:
-                        for entry, low, high in cut(self._covered, stretch, start, end):
-                            self._differ(sums, entry, "again", key.topic, low, high)
+                        for piece in cut(self._covered, key, stretch, Span(start, end)):
+                            self._differ(sums, piece.entry, "again", key.topic, piece.start, piece.end)
         self._left_behind(sums)
 
     def _left_behind(self, sums: Mapping[date, _Sums]) -> None:

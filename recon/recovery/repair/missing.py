@@ -196,9 +196,8 @@ class RepairRows(WholeBatch):
             rows = with_source(self.frame)
             if self._transform is not None:
                 # A transform that gets the batch_id is called for one micro-batch at a time.
-                rows = with_source(
-                    call(self._transform, rows, next((part.batch_id for part in self._ranges), None) or 0)
-                )
+                number = self._ranges[0].batch_id if self._ranges else None
+                rows = with_source(call(self._transform, rows, number or 0))
             self._made = self._stamped(self._chosen(rows), batch).persist()
         # What is read from the cache does not pass the records: they are counted by a job of their own.
         read = Counter(rows_in_ranges(with_source(self.frame), batch.ranges), KAFKA_COLUMNS, same_again=True)

@@ -130,7 +130,9 @@ def planned(
 def _left_open(waiting: OpenFinding) -> LeftOpen:
     found = waiting.finding
     step = "it names no offsets: repair the findings that name what it took away, audit, then decide about this one"
-    if found.level is Level.UNPROVED:
+    if found.undecidable:
+        step = "no witness is left that could decide it: look the records up where they came from"
+    elif found.level is Level.UNPROVED:
         step = "nothing is known to be wrong: audit again when its witness can be read"
     elif found.span is not None:
         step = "no repair is known for it: look at it"
