@@ -72,10 +72,10 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
     undone = sorted(version for version in written if target < version < commit.version)
     # All that lie between, since the next audit may know fewer of them as audited: it is the same finding.
     last = commit.version - 1
-    one = last == target + 1
+    only = last == target + 1
     versions = (
         f"version {last}, a write of the query"
-        if one
+        if only
         else f"versions {target + 1} to {last}, writes of the query among them"
     )
     if undone:
@@ -83,8 +83,8 @@ def _report_restore(commit: DeltaCommit, written: Mapping[int, EntryHead | Recon
             Code.MUTATED,
             f"version {commit.version} is a RESTORE to version {target}, which undid {versions}; "
             "a restart does not write them again: read their ranges once more",
-            about="" if one else commit_of(commit),
-            head=written[undone[0]] if one else None,
+            about="" if only else commit_of(commit),
+            head=written[undone[0]] if only else None,
             changed_by=(commit.version,),
         )
 
