@@ -109,6 +109,7 @@ def test_a_finding_has_its_keys():
         "rows",
         "changed_by",
         "about",
+        "undecidable",
     ]
     assert (finding["code"], finding["start_offset"], finding["end_offset"]) == ("GAP", 15_340, 15_962)
 
