@@ -349,7 +349,8 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         sink.report(Code.INCONCLUSIVE, pieces[:1], unknown)
         return
     if stretches.incarnations > 1:
-        sink.report(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
+        shared = "lie in a topic that was re-created, and rows share their offsets"
+        sink.report(Code.INCONCLUSIVE, pieces[:1], shared, undecidable=True)
         return
     before = group.batch_id == WITHOUT_NUMBER and _wrote_before(sink)
     code, _ = doubled(sink.witnesses)
