@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # the JVM keeps 48 MB for compiled code, which Spark's generated classes fill: it would discard and compile without end.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 
-# How long an example takes says how busy the machine is: speed is measured in bench/, never by a test.
-hypothesis.settings.register_profile("untimed", deadline=None)
+# How long an example takes, or is made, says how busy the machine is: speed is measured in bench/, never by a test.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
 _HERE = Path(__file__).parent
