@@ -15,8 +15,11 @@ def with_account(sink: SinkFacts, witnesses: Witnesses) -> SinkFacts:
     if account is None:
         return sink
     sums = sums_of(account)
+    # Where an entry did not count, those that nobody could decide may be filtered as well.
+    known = sink.rows_filtered is not None or not sums.undecided
     # In a route's entry, the rows of other routes count as filtered.
-    return replace(sink, account=sums, rows_filtered=None if sink.name in witnesses.routed else sums.filtered)
+    filtered = sums.filtered if known and sink.name not in witnesses.routed else None
+    return replace(sink, account=sums, rows_filtered=filtered)
 
 
 def sums_of(account: SinkAccount) -> OffsetSums:

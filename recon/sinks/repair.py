@@ -123,7 +123,7 @@ class RepairStore:
             )
         return number
 
-    def look(self) -> SinkSnapshot:
+    def snapshot(self) -> SinkSnapshot:
         """The sink now; it is looked at before the ledger is read. Starts no Spark."""
         number = self.newest_number()
         return SinkSnapshot(newest=number, next=number + 1, table=self.table)
@@ -132,7 +132,7 @@ class RepairStore:
         """Its rows, or None where there is no table yet."""
         return self.reader.table(spark) if self.commits() else None
 
-    def writer(self, ranges: Sequence[RangeToRepair], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[RangeToRepair], snapshot: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         """Writes the repair of these ranges, once; the `_batch_id` of a row is that of its range."""
         writer = self.opened()
         writer.failpoint = failpoint
@@ -165,7 +165,7 @@ class RepairStore:
         rows: DoubledRows,
         ranges: Sequence[RangeToRepair],
         stamp: ReconStamp,
-        look: SinkSnapshot,
+        snapshot: SinkSnapshot,
         failpoint: Failpoint,
     ) -> Removed:
         """Removes all rows but one of each doubled offset of the ranges, in one commit.

@@ -114,24 +114,24 @@ def verify_repair(sink: Sink, first: MicroBatch, second: MicroBatch) -> None:
     assert not sink.repair_ability.refused, sink.repair_ability.refused
     _write(sink, first)
     store = _store(sink, first)
-    look = store.look()
-    assert look.newest == first.stamp.number, f"`newest_number` is {look.newest} after write {first.stamp.number}"
-    stamp = replace(second.stamp, epoch=REPAIRS, batch_id=0, query_id="repair-1", number=look.next)
+    seen = store.snapshot()
+    assert seen.newest == first.stamp.number, f"`newest_number` is {seen.newest} after write {first.stamp.number}"
+    stamp = replace(second.stamp, epoch=REPAIRS, batch_id=0, query_id="repair-1", number=seen.next)
     ranges = [_Range(span, second.stamp.batch_id) for span in parse_offsets(stamp.offsets_text)]
-    writer = store.writer(ranges, look, no_failpoint)
+    writer = store.writer(ranges, seen, no_failpoint)
     writer.write(second.frame, stamp)
     writer.confirm(stamp)
     recorded = [commit.stamp for commit in _store(sink, first).commits() if commit.stamp.epoch == REPAIRS]
     assert recorded == [stamp], f"`log` lists the repairs {recorded}; it must list {stamp}, with all of its fields"
     other = replace(stamp, query_id="repair-2")
     try:
-        late = _store(sink, first).writer(ranges, look, no_failpoint)
+        late = _store(sink, first).writer(ranges, seen, no_failpoint)
         late.write(second.frame, other)
         late.confirm(other)
     except SinkError:
         assert _store(sink, first).was_taken(other), "`log` does not list the repair that took the number"
     else:
-        raise AssertionError(f"`write` took number {look.next} twice; it must raise SinkError where the sink has it")
+        raise AssertionError(f"`write` took number {seen.next} twice; it must raise SinkError where the sink has it")
     _require_rows(sink, second, exactly=True)
 
 

@@ -129,6 +129,21 @@ def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
     return DeltaWitness(**{**made, **fields})
 
 
+def log_of(slice_: LedgerSlice) -> DeltaWitness:
+    """The log of a table that has the commits of a slice's entries, and no others."""
+    stamps = [
+        ReconStamp(
+            pipeline=PIPELINE, sink=SINK, epoch=head.epoch, batch_id=head.batch_id, query_id=head.query_id, run_id=None,
+            prev_hash=head.prev_hash, offsets_text=text,
+        )
+        for head, text in zip(slice_.heads, slice_.offsets_texts, strict=True)
+    ]  # fmt: skip
+    versions = [head.sink_version or 0 for head in slice_.heads]
+    made = [commit(version, stamp=stamp) for version, stamp in zip(versions, stamps, strict=True)]
+    rows_of = [head.rows_written for head in slice_.heads]
+    return delta(*(replace(empty, rows_added=rows) for empty, rows in zip(made, rows_of, strict=True)))
+
+
 delta_log = delta  # where an argument hides the name
 
 

@@ -426,7 +426,7 @@ class _Run:
     def _look(self, spark: SparkSession) -> _Look:
         """The sink as it is now: in this order, so that everything up to its number is in what is read behind it."""
         names = (self.pipeline.name, self.sink.name)
-        sink = self.store.look()
+        sink = self.store.snapshot()
         self.ledger.others(*names)  # whose entries the next one follows
         recorded_numbers = recorded(self.ledger, *names)
         since = self.ledger.slice(*names, after=self.position, operations=())

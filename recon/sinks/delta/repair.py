@@ -54,8 +54,8 @@ class DeltaStore(RepairStore):
         return DeltaAppend.of(self.project, self.pipeline, self.sink.model_copy(update={"txn_app_id": None}))
 
     @override
-    def look(self) -> SinkSnapshot:
-        number_first = super().look()
+    def snapshot(self) -> SinkSnapshot:
+        number_first = super().snapshot()
         return replace(number_first, table=partial(self._as_of, delta_log.latest_version(self.reader.storage)))
 
     def _as_of(self, version: int | None, spark: SparkSession) -> DataFrame | None:
@@ -73,7 +73,7 @@ class DeltaStore(RepairStore):
         rows: DoubledRows,
         ranges: Sequence[RangeToRepair],
         stamp: ReconStamp,
-        look: SinkSnapshot,
+        snapshot: SinkSnapshot,
         failpoint: Failpoint,
     ) -> Removed:
         commit = _removed(rows.frame.sparkSession, self.reader.storage, rows, stamp)

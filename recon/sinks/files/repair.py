@@ -45,7 +45,7 @@ class FileStore(RepairStore):
         return [name for name in table.columns if name != EPOCH]
 
     @override
-    def writer(self, ranges: Sequence[RangeToRepair], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
-        writer = cast(FileReplace, super().writer(ranges, look, failpoint))
+    def writer(self, ranges: Sequence[RangeToRepair], snapshot: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
+        writer = cast(FileReplace, super().writer(ranges, snapshot, failpoint))
         writer.owner = next((of.batch_id for of in ranges), None) or 0
         return writer

@@ -31,8 +31,8 @@ class DatabaseStore(RepairStore):
         return late_writer(self.pipeline, self.sink, 0)
 
     @override
-    def look(self) -> SinkSnapshot:
-        return replace(super().look(), next=None)
+    def snapshot(self) -> SinkSnapshot:
+        return replace(super().snapshot(), next=None)
 
     @override
     def table(self, spark: SparkSession) -> DataFrame | None:
@@ -67,17 +67,17 @@ class DatabaseStore(RepairStore):
         rows: DoubledRows,
         ranges: Sequence[RangeToRepair],
         stamp: ReconStamp,
-        look: SinkSnapshot,
+        snapshot: SinkSnapshot,
         failpoint: Failpoint,
     ) -> Removed:
         removed = rows.removed - rows.kept
         owned = [((of.span.topic, of.span.partition), of.span.span, of.batch_id) for of in ranges]
-        self.writer(ranges, look, failpoint).remove_doubled(owned, stamp, held=rows.held, doubled=removed)
+        self.writer(ranges, snapshot, failpoint).remove_doubled(owned, stamp, held=rows.held, doubled=removed)
         return Removed(rows=removed, put_back=0)
 
     @override
-    def writer(self, ranges: Sequence[RangeToRepair], look: SinkSnapshot, failpoint: Failpoint) -> LateWriter:
-        writer = late_writer(self.pipeline, self.sink, look.newest)
+    def writer(self, ranges: Sequence[RangeToRepair], snapshot: SinkSnapshot, failpoint: Failpoint) -> LateWriter:
+        writer = late_writer(self.pipeline, self.sink, snapshot.newest)
         writer.failpoint = failpoint
         return writer
 

@@ -40,7 +40,7 @@ class KafkaStore(RepairStore):
         return super().commits()
 
     @override
-    def look(self) -> SinkSnapshot:
+    def snapshot(self) -> SinkSnapshot:
         if self._used:
             self.reader, self._used = self.opened(), False
         self.reader.take_over()
@@ -55,7 +55,7 @@ class KafkaStore(RepairStore):
         return list(rows)  # a topic has no columns
 
     @override
-    def writer(self, ranges: Sequence[RangeToRepair], look: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[RangeToRepair], snapshot: SinkSnapshot, failpoint: Failpoint) -> BatchSink:
         self._used = True
         self.reader.owner_batch = next((of.batch_id for of in ranges), None) or 0
         self.reader.failpoint = failpoint

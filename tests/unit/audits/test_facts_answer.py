@@ -9,7 +9,7 @@ from recon.audits.summary import PROOF, answer, rows_filtered, rows_quarantined,
 from recon.model import REPAIRS, CheckResult, Code, Finding, Status
 from recon.project import DeltaSink
 from recon.testing.evidence import SINK, Entry, ledger
-from tests.support.witnesses import witnesses
+from tests.support.witnesses import log_of, witnesses
 
 
 def ran(check: str, status: Status = "pass", *codes: Code, kind: str = "evidence") -> CheckResult:
@@ -78,3 +78,17 @@ def test_a_record_that_was_read_again_is_filtered_once() -> None:
     for slice_ in (ledger(first, repaired), ledger(first, again)):
         facts = sink_facts(DeltaSink(name=SINK, target="t"), "t", witnesses(slice_), ())
         assert (facts.rows_filtered, with_account(facts, witnesses(slice_)).rows_filtered) == (6, 3)
+
+
+@pytest.mark.parametrize(("written", "expected"), [(10, 3), (7, None)])
+def test_what_was_filtered_is_known_where_an_entry_did_not_count_and_nothing_is_undecided(
+    written: int, expected: int | None
+) -> None:
+    """Of 10 offsets 7 have a row, and whether the other three were filtered nobody counted."""
+    counted = Entry(0, (0, 10), rows_read=10, rows_filtered=3, rows_written=7)
+    uncounted = Entry(1, (10, 20), rows_read=None, rows_filtered=None, rows_written=written)
+    read = ledger(counted, uncounted)
+    seen = witnesses(read, delta=log_of(read))
+    facts = with_account(sink_facts(DeltaSink(name=SINK, target="t"), "t", seen, ()), seen)
+    assert facts.account is not None and (facts.account.undecided > 0) == (expected is None), facts.account
+    assert facts.rows_filtered == expected

@@ -12,31 +12,16 @@ from hypothesis import given
 
 from recon.checks.evidence.source_rows import SourceRows
 from recon.judge.account.lines import account_of
-from recon.model import REPAIRS, Code, DeclaredRows, DeltaWitness, Finding, LedgerSlice, ReconStamp
+from recon.model import REPAIRS, Code, DeclaredRows, Finding, LedgerSlice
 from recon.model.account import AccountLine, SinkAccount
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.model.proof import Acceptance, HeadConflict, OpenFinding, Proofs
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, gone, kafka, ledger, span
 from tests.support.ledgers import ledgers
-from tests.support.witnesses import commit, delta, group, probe, regular_ledger, rows, sink_proof, witnesses
+from tests.support.witnesses import commit, delta, group, log_of, probe, regular_ledger, rows, sink_proof, witnesses
 
 FULL = [Entry(0, (0, 10)), Entry(1, (10, 20))]
-
-
-def log_of(slice_: LedgerSlice) -> DeltaWitness:
-    """The log of a table that has the commits of a slice's entries, and no others."""
-    stamps = [
-        ReconStamp(
-            pipeline=PIPELINE, sink=SINK, epoch=head.epoch, batch_id=head.batch_id, query_id=head.query_id, run_id=None,
-            prev_hash=head.prev_hash, offsets_text=text,
-        )
-        for head, text in zip(slice_.heads, slice_.offsets_texts, strict=True)
-    ]  # fmt: skip
-    versions = [head.sink_version or 0 for head in slice_.heads]
-    made = [commit(version, stamp=stamp) for version, stamp in zip(versions, stamps, strict=True)]
-    rows_of = [head.rows_written for head in slice_.heads]
-    return delta(*(replace(one, rows_added=rows) for one, rows in zip(made, rows_of, strict=True)))
 
 
 def account(slice_: LedgerSlice, **fields: Any) -> SinkAccount:

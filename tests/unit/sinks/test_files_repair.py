@@ -137,7 +137,7 @@ def test_a_repair_that_died_before_its_manifest_is_found(tmp_path: Path, project
     target.remove(manifest_path(REPAIRS, 0))
     store = FileStore(project, "p", project.pipelines[0].sinks[0])
     assert [one.stamp for one in store.commits()] == [died.stamp] and manifests.find(target, REPAIRS, 0) == died
-    look = store.look()
+    look = store.snapshot()
     assert (look.newest, look.next) == (1, 2)
     other = replace(died.stamp, query_id="repair-2")
     assert store.was_taken(other) and not store.was_taken(died.stamp)
@@ -157,7 +157,7 @@ def test_the_writer_of_a_repair_and_the_columns_that_its_rows_need(tmp_path: Pat
     one = PlannedRange(action="read", start_offset=0, end_offset=9, batch_id=12, **fields)
     assert store.of_one_batch
     for batch_id, owner in ((12, 12), (None, 0)):
-        made: Any = store.writer([replace(one, batch_id=batch_id)], store.look(), lambda point, stamp: None)
+        made: Any = store.writer([replace(one, batch_id=batch_id)], store.snapshot(), lambda point, stamp: None)
         assert made.owner == owner
     table: Any = SimpleNamespace(columns=["v", "_batch_id", "_recon_epoch"])
     assert store.columns(table, ["v", "_batch_id"]) == ["v", "_batch_id"]
