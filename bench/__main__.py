@@ -86,16 +86,16 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def main(names: Sequence[str]) -> int:
+def main(names: Sequence[str], measured: Path = MEASURED) -> int:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         print(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHES)}", file=sys.stderr)
         return 2
-    results = load(MEASURED)
+    results = load(measured)
     for name in names or BENCHES:
         print(f"{name} …", file=sys.stderr, flush=True)
         results[name] = measure(name)
-        save(results, MEASURED)
+        save(results, measured)
     print(table({name: results[name] for name in names or BENCHES}))
     return 0
 

@@ -60,11 +60,11 @@ def run() -> dict[str, Any]:
 
 def _feed(spark: Any, folder: Path) -> Callable[[int], None]:
     """Appends so many further orders as the next micro-batch, with the hook's stamp and ledger entry."""
-    from recon.ledger import open_ledger
     from recon.model import LedgerEntry, ReconStamp, offsets_text
     from recon.model.offsets import OffsetSpan
     from recon.project import load
-    from recon.sinks.delta.append import DeltaAppend
+    from recon.write.ledger import open_ledger
+    from recon.write.sinks.delta.append import DeltaAppend
 
     ledger = open_ledger(load(folder / "new.yml"))
     writer = DeltaAppend(str(folder / "orders"))

@@ -49,7 +49,7 @@ def _run(
         (write or _write)(spark)
 
         def ours(part: str) -> tuple[int, int]:
-            from recon.comparison import compare
+            from recon.checks.comparison import compare
 
             comparison = compare(_table(spark, left), _table(spark, right), key=["id"], where=part)
             assert comparison.extra == 0
@@ -137,8 +137,8 @@ def _alternate(
     """Medians of alternating runs in seconds, after a tenth of the rows as warm-up; who is first alternates, too."""
     times: dict[str, list[float]] = {"ours": [], "floor": []}
     work = {"ours": ours, "floor": floor}
-    for one in work.values():
-        one(f"id < {ROWS // 10}")
+    for side in work.values():
+        side(f"id < {ROWS // 10}")
     for n in range(RUNS):
         for name in ("ours", "floor") if n % 2 else ("floor", "ours"):
             began = time.perf_counter()

@@ -26,15 +26,15 @@ from typing import Any
 
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from recon.ledger import Ledger, arrow, columns, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.proofs import sealed_state
-from recon.ledger.results import append_run, hash_of, rows_of
 from recon.model import CheckResult, Code, Finding, LedgerEntry, RunRecord, RunResult
 from recon.model.offsets import OffsetSpan
 from recon.model.proof import Acceptance, OpenFinding, SinkProof
 from recon.model.wire.app_ids import chain_id
 from recon.project import load
+from recon.write.ledger import Ledger, arrow, columns, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.proofs import sealed_state
+from recon.write.ledger.results import append_run, hash_of, rows_of
 
 PIPELINES, DAYS, A_DAY, PARTITIONS = 20, 365, 24, 4
 NO_AUDIT = (17, 18, 90, 200, 201)
@@ -222,8 +222,11 @@ def _audits(ledger: Ledger, pipelines: int, days: int, ends: Mapping[tuple[str, 
 def _results(
     name: str, day: int, number: int, at: datetime, known: dict[str, list[OpenFinding]]
 ) -> Iterator[CheckResult]:
-    findings = [one.finding for one in known[name] if one.accepted is None]
-    known[name] = [one if one.accepted or number % 2 else _accepted(one, at) for one in known[name]]
+    findings = [open_finding.finding for open_finding in known[name] if open_finding.accepted is None]
+    known[name] = [
+        open_finding if open_finding.accepted or number % 2 else _accepted(open_finding, at)
+        for open_finding in known[name]
+    ]
     if number % 5 == 0 and day % 14 == 0:
         start = day * A_DAY * 1000 + 500
         gap = Finding(
@@ -246,8 +249,8 @@ def _results(
         )  # fmt: skip
 
 
-def _accepted(one: OpenFinding, at: datetime) -> OpenFinding:
-    return replace(one, accepted=Acceptance(by="Ada Lovelace", reason="test data", at=at))
+def _accepted(open_finding: OpenFinding, at: datetime) -> OpenFinding:
+    return replace(open_finding, accepted=Acceptance(by="Ada Lovelace", reason="test data", at=at))
 
 
 if __name__ == "__main__":

@@ -97,15 +97,15 @@ class lake_of:
         return lake
 
 
-def _medians(one: Callable[[], float], other: Callable[[], float]) -> tuple[float, float]:
+def _medians(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
     """The medians of two measurements in turns: a machine that grows slower slows both."""
-    ones, others = [], []
+    firsts, seconds = [], []
     for turn in range(RUNS + 1):
-        taken = one(), other()
+        taken = first(), second()
         if turn:  # the first warms the page cache
-            ones.append(taken[0])
-            others.append(taken[1])
-    return statistics.median(ones), statistics.median(others)
+            firsts.append(taken[0])
+            seconds.append(taken[1])
+    return statistics.median(firsts), statistics.median(seconds)
 
 
 def _audit_of_day(lake: Lake) -> float:

@@ -4,7 +4,7 @@ What an audit reads is made to the byte as the real parts make it; what no audit
 replaced) is not made, and the sink's data files, which are only looked for, are empty.
 
 - The ledger: whole days are appended by recon's own store, a commit a day. The last day's entries are sealed by
-  `recon.ledger.chain`, its data files written (and merged) by recon's own store, and its 8,640 append and 86 compaction
+  `write.ledger.chain`, its data files written (and merged) by recon's own store, and its 8,640 append and 86 compaction
   commits, each between two claims, written to the log as the hook's housekeeping would, and then shortened by it: the
   last 40 entries are small files, those before are in merged files of about 1,000 entries, the newest first.
 - The sink: Spark's commit files of the last day with stamp, statistics and checksum files beside them, and the newest
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from recon.ledger.store import DeltalakeStore
     from recon.local.kafka import LocalKafka
+    from recon.write.ledger.store import DeltalakeStore
 
 BATCHES = 8_640
 PARTITIONS = 200
@@ -48,8 +48,8 @@ QUERY_ID = "5c1f3a52-90d3-4a6b-9d3c-6f0f6a0f7d11"
 RUN_ID = "8f3f2f55-0c0e-4a0e-8d0e-5d9d3c6d2a43"
 CHECKPOINT_KEEPS = 100
 CHECKPOINT_EVERY = 10  # commits of the sink, Delta's default
-COMPACT_EVERY = 100  # appends, as recon.ledger does
-LOG_KEPT = 2_500  # versions: recon.ledger leaves between 2,000 and some 3,100
+COMPACT_EVERY = 100  # appends, as recon.write.ledger does
+LOG_KEPT = 2_500  # versions: recon.write.ledger leaves between 2,000 and some 3,100
 MERGED = 1_000  # entries of a file that is merged no more while the day grows
 
 _YML = """\
@@ -152,9 +152,9 @@ class Lake:
         import pyarrow as pa
 
         from recon._version import __version__
-        from recon.ledger import columns
-        from recon.ledger.chain import seal
         from recon.model import EntryHead
+        from recon.write.ledger import columns
+        from recon.write.ledger.chain import seal
 
         starts = np.concatenate([day.begins[None, :], day.ends[:-1]])
         written = (day.ends - starts).sum(axis=1).tolist()
@@ -232,13 +232,13 @@ class Lake:
         return [int(value) for value in of_entries(table, batches)]
 
     def _append_day(self, rows: pa.Table, number: int) -> None:
-        from recon.ledger.ledger import chain_id
+        from recon.write.ledger.ledger import chain_id
 
         self._open().store.append(rows, chain=chain_id(PIPELINE, SINK), after=number * BATCHES)
 
     def _open(self) -> Any:
-        from recon.ledger import open_ledger
         from recon.project import load
+        from recon.write.ledger import open_ledger
 
         return open_ledger(load(self.path))
 
@@ -247,9 +247,9 @@ class Lake:
         import pyarrow as pa
 
         from recon.audits.run import run_audit
-        from recon.ledger.results import RESULTS, sealed
-        from recon.ledger.store import Filter
         from recon.project import load
+        from recon.write.ledger.results import RESULTS, sealed
+        from recon.write.ledger.store import Filter
 
         run = run_audit(load(self.path), from_=day.start - timedelta(minutes=1), to=day.start, no_spark=True)
         store = self._open().results
@@ -396,7 +396,7 @@ class _LedgerLog:
     def write(self) -> None:
         from deltalake import DeltaTable
 
-        from recon.ledger.store import short_log
+        from recon.write.ledger.store import USUAL, short_log
 
         merged, loose = self._files()
         if not (self.table / "_delta_log").exists():  # the day is the ledger's first
@@ -411,11 +411,11 @@ class _LedgerLog:
             (log / f"{at:020d}.json").write_text("\n".join(lines))
             if at in checkpoints:
                 DeltaTable(self.table).create_checkpoint()
-        short_log.shorten(self.table, newest)
+        short_log.shorten(self.table, newest, USUAL)
 
     def _create(self) -> None:
-        from recon.ledger.columns import ENTRIES
-        from recon.ledger.store import DeltalakeStore
+        from recon.write.ledger.columns import ENTRIES
+        from recon.write.ledger.store import DeltalakeStore
 
         # By the store itself, so that description and properties are its own.
         DeltalakeStore(ENTRIES, str(self.table))._create()
@@ -442,8 +442,8 @@ class _LedgerLog:
         return self._moved(scratch)
 
     def _scratch(self, scratch: Path) -> DeltalakeStore:
-        from recon.ledger.columns import ENTRIES
-        from recon.ledger.store import DeltalakeStore
+        from recon.write.ledger.columns import ENTRIES
+        from recon.write.ledger.store import DeltalakeStore
 
         shutil.rmtree(scratch, ignore_errors=True)
         return DeltalakeStore(ENTRIES, str(scratch))
@@ -490,7 +490,7 @@ class _LedgerLog:
 
 
 def _claim(at: int, *, done: bool) -> list[str]:
-    """The commit of a process that is about to merge small files, or is done with it (recon.ledger.store.merging)."""
+    """The commit of a process that is about to merge small files, or is done with it (write.ledger.store.merging)."""
     version = 2 * (at // 1000) + 1 + done
     return [
         _line(

@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from recon.ledger import columns, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.heads import proving, signing
 from recon.model import LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.project import DeltaSink, Heads, LedgerConfig, Pipeline, Project
+from recon.write.ledger import columns, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.heads import proving, signing
 
 DAYS, A_DAY = 365, 8_220
 PROVED = 1_234_567

@@ -81,7 +81,7 @@ def drain(
     taken: dict[str, list[float]] = {name: [] for name in names}
 
     def timed(name: str, write: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
-        def one(frame: Any, batch_id: int) -> None:
+        def timed_write(frame: Any, batch_id: int) -> None:
             with turn:
                 turn.wait_for(lambda: order[0] == name, timeout=300)
                 began = time.perf_counter()
@@ -90,7 +90,7 @@ def drain(
                 order.pop(0)
                 turn.notify_all()
 
-        return one
+        return timed_write
 
     queries = []
     for name, write in writes.items():

@@ -125,7 +125,7 @@ def _in_turn(names: tuple[str, ...], turn: int) -> Iterator[str]:
 def _ours(server: Any, stage_with: str) -> Callable[[Any, int], None]:
     from recon.model import ReconStamp
     from recon.project.sinks import JdbcUpsertSink
-    from recon.sinks.jdbc.writers import JdbcUpsert
+    from recon.write.sinks.jdbc.writers import JdbcUpsert
 
     # `copy` is not MariaDB's; it is never called there.
     how = stage_with if "postgresql" in server.url else "jdbc"

@@ -35,8 +35,6 @@ from recon.model import (
     CheckpointWitness,
     Code,
     DeclaredRows,
-    DeltaCommit,
-    DeltaWitness,
     EntryHead,
     Finding,
     KafkaPartition,
@@ -52,6 +50,8 @@ from recon.model import (
     RowsWitness,
     SinkCommit,
     SinkLog,
+    TableCommit,
+    TableLog,
     Witnesses,
     offsets_text,
 )
@@ -326,7 +326,7 @@ def _witnesses(
             bootstrap_servers="broker", isolation_level="read_committed", read_at=now, topics={_TOPIC: topic}
         ),
         delta={
-            "s": DeltaWitness(
+            "s": TableLog(
                 location="lake",
                 exists=True,
                 first_retained=0,
@@ -388,7 +388,7 @@ def _head(batch_id: int, rows: int, **fields: Any) -> EntryHead:
     return EntryHead(**(made | fields))
 
 
-def _commit(version: int, stamp: ReconStamp | None, **fields: Any) -> DeltaCommit:
+def _commit(version: int, stamp: ReconStamp | None, **fields: Any) -> TableCommit:
     made: dict[str, Any] = {
         "version": version,
         "timestamp": _BEGIN + timedelta(seconds=version / 2),
@@ -404,7 +404,7 @@ def _commit(version: int, stamp: ReconStamp | None, **fields: Any) -> DeltaCommi
         "rows_removed": 0,
         "data_change": True,
     }
-    return DeltaCommit(**(made | fields))
+    return TableCommit(**(made | fields))
 
 
 if __name__ == "__main__":

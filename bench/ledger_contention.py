@@ -46,7 +46,7 @@ def _appends(ledgers: list[str]) -> list[float]:
 
 def _stream(number: int, location: str, barrier: Any) -> list[float]:
     """Seconds of each append of one stream; an append that fails ends all streams."""
-    from recon.ledger import open_ledger
+    from recon.write.ledger import open_ledger
     from tests.support.ledger_entries import project
 
     ledger = open_ledger(project(Path(location), location=location))

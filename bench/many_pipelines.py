@@ -41,22 +41,22 @@ def run() -> dict[str, Any]:
         _build(lake, names)
         ours, floor = [], []
         for turn in range(RUNS + 1):
-            all_of_them, one = _audit(lake, names), _audit(lake, names[:1])
+            all_of_them, alone = _audit(lake, names), _audit(lake, names[:1])
             if turn:  # the first warms the page cache
                 ours.append(all_of_them)
-                floor.append(one)
+                floor.append(alone)
     taken, least = statistics.median(ours), statistics.median(floor)
     return {"name": "many_pipelines", "ours": taken, "floor": least, "ratio": taken / least, "unit": "s", "peers": {}}
 
 
 def _build(lake: Path, names: Sequence[str]) -> None:
     """A ledger with an entry, and so a file, of each pipeline."""
-    from recon.ledger import ledger
+    from recon.write.ledger import open_ledger
+    from recon.write.ledger.store import Housekeeping
     from tests.support.ledger_entries import entry, project
 
-    ledger.MANY_FILES = 10 * len(names)
-    kept = ledger.open_ledger(project(lake, location=str(lake / "before")))
-    kept._appended = 0  # nothing is merged while it is built
+    nothing_is_merged = Housekeeping(many_files=10 * len(names))
+    kept = open_ledger(project(lake, location=str(lake / "before")), housekeeping=nothing_is_merged)
     for n, name in enumerate(names):
         kept.append(entry(0, at=midnight() + timedelta(seconds=n), pipeline=name, sink="lake"))
     files = len(list(lake.glob("before/ledger/date=*/*.parquet")))

@@ -69,7 +69,7 @@ class Shop:
 
     def go_on(self, *, listens: bool = True, **options: str) -> None:
         """The query reads what is there, with the listener in its driver."""
-        from recon.streams.listener import ProgressListener
+        from recon.write.streams.listener import ProgressListener
 
         listener = ProgressListener(self.folder)
         if listens:

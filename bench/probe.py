@@ -1,7 +1,7 @@
 """What a probe reads from Kafka to tell what offsets without a row are, against the whole topic.
 
 A topic of 4 partitions holds 800,000 records of 1 KB, written in transactions of 1,000 records a partition: 800
-markers, which no row of a sink carries. Ours: megabytes that `recon.evidence.kafka_probe` receives when it is asked
+markers, which no row of a sink carries. Ours: megabytes that `recon.witness.kafka_probe` receives when it is asked
 about these offsets. Floor: megabytes that a consumer receives that reads the topic once. Seconds of both are printed.
 In `peers`: the same where one marker in ten, and one in a hundred, is asked about.
 """
@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recon.evidence.kafka_probe import probe
 from recon.local.kafka import LocalKafka
 from recon.model.offsets import Spans
+from recon.witness.kafka_probe import probe
 
 TOPIC, PARTITIONS, TRANSACTIONS, RECORDS, BYTES = "probed", 4, 200, 1000, 1000
 RUNS = 3
@@ -52,7 +52,7 @@ def run() -> dict[str, Any]:
 
 
 def _median(taken: list[tuple[float, float]], place: int) -> float:
-    return statistics.median(one[place] for one in taken)
+    return statistics.median(pair[place] for pair in taken)
 
 
 def _fill(broker: LocalKafka) -> None:

@@ -1,4 +1,4 @@
-"""Reading a sink's rows back (recon.evidence.sink_rows) against Spark's bare groupBy of the same columns."""
+"""Reading a sink's rows back (recon.witness.sink_rows) against Spark's bare groupBy of the same columns."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _write(spark: Any, path: str, rows: int) -> None:
 
 
 def _ours(spark: Any, path: str) -> int:
-    from recon.evidence import sink_rows
+    from recon.witness import sink_rows
 
     return len(sink_rows.read(spark, path).groups)
 

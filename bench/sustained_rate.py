@@ -79,8 +79,8 @@ def run(seconds: int = SECONDS, sinks: Sequence[str] = SINKS) -> dict[str, Any]:
                 print(json.dumps({name: figures[name]}), file=sys.stderr, flush=True)
         finally:
             spark.stop()
-    lowest = min(one["rate"] for one in figures.values())
-    peers = {name: one["rate"] / RATE for name, one in figures.items()}
+    lowest = min(of_sink["rate"] for of_sink in figures.values())
+    peers = {name: of_sink["rate"] / RATE for name, of_sink in figures.items()}
     print(table(figures))
     return {
         "name": "sustained_rate",
@@ -135,7 +135,7 @@ def _sink(name: str, folder: Path, server: Any) -> Mapping[str, Any]:
 def _hook(name: str, folder: Path, server: Any, bootstrap: str, times: Times) -> Iterator[Any]:
     """The pipeline's hook, with a clock around what it does besides Spark's write."""
     import recon
-    from recon.ledger import Ledger
+    from recon.write.ledger import Ledger
 
     options = dict(_sink(name, folder, server))
     hook = recon.foreach_batch(
@@ -200,7 +200,7 @@ def _one(
     rows = [p["numInputRows"] for p in progress[WARM_UP:]]
     whole = [p["durationMs"]["triggerExecution"] / 1000 for p in progress[WARM_UP:]]
     spent = sum(max(EVERY_S, seconds) for seconds in whole)
-    ours = Times(*(getattr(times, one)[WARM_UP:done] for one in ("hook", "write", "confirm", "ledger")))
+    ours = Times(*(getattr(times, part)[WARM_UP:done] for part in ("hook", "write", "confirm", "ledger")))
     beside = [hook - writing for hook, writing in zip(ours.hook, ours.write, strict=True)]
     return {
         "rate": round(sum(rows) / spent, 1),
@@ -228,11 +228,11 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
         "of these confirm, ledger | hook's share |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, one in figures.items():
+    for name, of_sink in figures.items():
         lines.append(
-            f"| {name} | {one['rate']:,.0f}/s | {one['batch_s']:.1f} s ({one['slowest_s']:.1f}) | "
-            f"{one['at_most']:,.0f}/s | {one['write_s']:.1f} s | {one['hook_beside_write_ms']:.0f} ms | "
-            f"{one['confirm_ms']:.0f}, {one['ledger_ms']:.0f} ms | {one['hook_share']:.1%} |"
+            f"| {name} | {of_sink['rate']:,.0f}/s | {of_sink['batch_s']:.1f} s ({of_sink['slowest_s']:.1f}) | "
+            f"{of_sink['at_most']:,.0f}/s | {of_sink['write_s']:.1f} s | {of_sink['hook_beside_write_ms']:.0f} ms | "
+            f"{of_sink['confirm_ms']:.0f}, {of_sink['ledger_ms']:.0f} ms | {of_sink['hook_share']:.1%} |"
         )
     return "\n".join(lines)
 

@@ -44,9 +44,9 @@ def run() -> dict[str, Any]:
 
 def _written(lake: Lake, rng: random.Random) -> tuple[str, int]:
     """A random record of the last day, whose data files get their rows, and its entry's sequence."""
-    from recon.ledger import open_ledger
-    from recon.ledger.store import Filter
     from recon.project import load
+    from recon.write.ledger import open_ledger
+    from recon.write.ledger.store import Filter
 
     number = (lake.days - 1) * BATCHES + rng.randrange(BATCHES) + 1
     store = open_ledger(load(lake.path)).store
@@ -87,7 +87,7 @@ def _traced(lake: Lake, record: str, number: int) -> float:
     )
     taken = time.perf_counter() - began
     assert done.returncode == 0, done.stderr
-    ((path,),) = [one["paths"] for one in json.loads(done.stdout)["records"]]
+    ((path,),) = [traced["paths"] for traced in json.loads(done.stdout)["records"]]
     found = [(write["sequence"], write["batch_id"], write["confirmed"]) for write in path["writes"]]
     assert (path["outcome"], found) == ("found", [(number, number - 1, True)]), path
     return taken

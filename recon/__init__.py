@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recon._version import __version__
-from recon.errors import (
+from recon.base.errors import (
     ConfigError,
     EvidenceError,
     GateError,
@@ -20,7 +20,7 @@ from recon.errors import (
     SinkError,
     TableReplacedError,
 )
-from recon.lazy import lazy_exports
+from recon.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from recon.audits.accept import accept, open_findings
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from recon.audits.compliance import compliance as compliance_report
     from recon.audits.run import run_audit
     from recon.audits.run import run_audit as audit
-    from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
-    from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, read_kafka
-    from recon.ledger import Ledger, open_ledger
+    from recon.checks.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.model import (
         CheckResult,
         Code,
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from recon.project import Guarantee, Project, Sink
     from recon.project import load as load_project
     from recon.project.sinks.repairs import RepairAbility
-    from recon.quarantine.release import Released, release
     from recon.recovery.explain import Explanation, already_processed, explain
     from recon.recovery.repair.plan import LeftOpen, PlannedRange, RepairPlan
     from recon.recovery.repair.run import Repaired, repair
@@ -56,11 +53,14 @@ if TYPE_CHECKING:
     from recon.recovery.trace import Trace, trace
     from recon.reports.account import OffsetAccount
     from recon.reports.audit_run import AuditRun
-    from recon.sinks import BatchSink, ConfirmedWrite
-    from recon.sinks.custom import Batch
-    from recon.sinks.files.reading import batch_files, read_batches
-    from recon.sinks.repair import RepairStore
-    from recon.streams.listener import ProgressListener
+    from recon.write.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, read_kafka
+    from recon.write.ledger import Ledger, open_ledger
+    from recon.write.quarantine.release import Released, release
+    from recon.write.sinks import BatchSink, ConfirmedWrite
+    from recon.write.sinks.custom import Batch
+    from recon.write.sinks.files.reading import batch_files, read_batches
+    from recon.write.sinks.repair import RepairStore
+    from recon.write.streams.listener import ProgressListener
 
 __all__ = [
     "AuditRun",
@@ -134,9 +134,9 @@ _MODULES = {
     "recon.audits.accept": ("accept", "open_findings"),
     "recon.audits.account": ("account",),
     "recon.audits.run": ("run_audit",),
-    "recon.comparison": ("ColumnDifference", "Comparison", "RowDifference", "SchemaDifference", "compare"),
-    "recon.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch", "read_kafka"),
-    "recon.ledger": ("Ledger", "open_ledger"),
+    "recon.checks.comparison": ("ColumnDifference", "Comparison", "RowDifference", "SchemaDifference", "compare"),
+    "recon.write.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch", "read_kafka"),
+    "recon.write.ledger": ("Ledger", "open_ledger"),
     "recon.model": (
         "CheckResult",
         "Code",
@@ -152,7 +152,7 @@ _MODULES = {
     ),
     "recon.project": ("Guarantee", "Project", "Sink"),
     "recon.project.sinks.repairs": ("RepairAbility",),
-    "recon.quarantine.release": ("Released", "release"),
+    "recon.write.quarantine.release": ("Released", "release"),
     "recon.recovery.explain": ("Explanation", "already_processed", "explain"),
     "recon.recovery.repair.plan": ("LeftOpen", "PlannedRange", "RepairPlan"),
     "recon.recovery.repair.run": ("Repaired", "repair"),
@@ -161,11 +161,11 @@ _MODULES = {
     "recon.recovery.trace": ("Trace", "trace"),
     "recon.reports.account": ("OffsetAccount",),
     "recon.reports.audit_run": ("AuditRun",),
-    "recon.sinks": ("BatchSink", "ConfirmedWrite"),
-    "recon.sinks.custom": ("Batch",),
-    "recon.sinks.files.reading": ("batch_files", "read_batches"),
-    "recon.sinks.repair": ("RepairStore",),
-    "recon.streams.listener": ("ProgressListener",),
+    "recon.write.sinks": ("BatchSink", "ConfirmedWrite"),
+    "recon.write.sinks.custom": ("Batch",),
+    "recon.write.sinks.files.reading": ("batch_files", "read_batches"),
+    "recon.write.sinks.repair": ("RepairStore",),
+    "recon.write.streams.listener": ("ProgressListener",),
 }
 _RENAMED = {
     "audit": "recon.audits.run:run_audit",

@@ -2,7 +2,9 @@
 
 The catalogue, tests/cases/catalogue.md, is of the tests on real parts. Codes and tests come from their marks
 (`@pytest.mark.case(41, "GAP")`), answers from the last run of each (tests/cases/.results.json). A test that was not run
-here keeps the answer that the catalogue has. The page's first table is the catalogue without the tests.
+here keeps the answer that the catalogue has. Where a story of tests/truth stands for the test of a case, as other tests
+on real parts find its codes in a sink of the same kind, the catalogue names the story and those tests. The page's first
+table is the catalogue without the tests.
 
 The second is of the stories of tests/truth, which the script itself has the judge answer.
 """
@@ -16,7 +18,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "verdicts.md"
@@ -153,10 +157,57 @@ class Marked:
         return f"[{self.name}](../../{self.file})"
 
 
+@dataclass(frozen=True)
+class Told:
+    """A story of the model that stands for the test of a case.
+
+    Attributes:
+        answer: what recon's own code answers now.
+        real: the tests on real parts that find its codes, in a sink of the same kind.
+    """
+
+    case: int
+    codes: tuple[str, ...]
+    name: str
+    answer: str
+    real: tuple[Marked, ...]
+
+    @property
+    def link(self) -> str:
+        """The story, as the catalogue names it, and the tests on real parts."""
+        found = " and ".join(test.link for test in self.real)
+        return f"a story: [{self.name}](../../tests/truth/stories.py), its codes on real parts: {found}"
+
+
 def marked() -> list[Marked]:
     """Every test that is marked with a case, by case."""
     files = sorted(file for folder in _FOLDERS for file in (ROOT / "tests" / folder).glob("test_*.py"))
-    return sorted((one for file in files for one in _in_file(file)), key=lambda one: one.case)
+    return sorted((mark for file in files for mark in _in_file(file)), key=lambda mark: mark.case)
+
+
+def standing_in(tests: Sequence[Marked]) -> list[Told]:
+    """Every story that stands for the test of a case, by case."""
+    found = []
+    for name, story in sorted(_all_stories().items(), key=lambda named: named[1].case):
+        if story.real:
+            real = tuple(next(test for test in tests if test.name == of_test) for of_test in story.real)
+            codes = (*story.explained, *story.codes)
+            found.append(Told(story.case, codes, name.partition("-")[2], _judged(name).facts.says, real))
+    return found
+
+
+@cache
+def _judged(story: str) -> Any:
+    """What recon's own code says at the end of a story."""
+    _, judgement = _all_stories()[story].story()
+    return judgement
+
+
+def _all_stories() -> Mapping[str, Any]:
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    stories: Mapping[str, Any] = importlib.import_module("tests.truth.stories").STORIES
+    return stories
 
 
 def _in_file(file: Path) -> Iterator[Marked]:
@@ -189,10 +240,10 @@ def found() -> dict[Verdict, str]:
     answers: dict[Verdict, list[str]] = {}
     for node, cases in (json.loads(OUTCOMES.read_text()) if OUTCOMES.exists() else {}).items():
         name = node.partition("::")[2].partition("[")[0]
-        for one in cases:
-            told = answers.setdefault((name, one["case"], tuple(one["codes"])), [])
-            if one["answer"] not in told:
-                told.append(one["answer"])
+        for case in cases:
+            told = answers.setdefault((name, case["case"], tuple(case["codes"])), [])
+            if case["answer"] not in told:
+                told.append(case["answer"])
     return {key: " or ".join(told) for key, told in answers.items()}
 
 
@@ -209,15 +260,18 @@ def shown() -> dict[Verdict, str]:
 def table(tests: Sequence[Marked], answers: Mapping[Verdict, str]) -> str:
     """The table: a line for each case and each of its verdicts."""
     lines = ["| # | what happens | codes | answer | test |", "| --- | --- | --- | --- | --- |"]
+    by_story = standing_in(tests)
     for case, what in CASES.items():
         verdicts: dict[tuple[str, str], list[str]] = {}
-        for one in tests:
-            if one.case == case:
-                answer = answers.get((one.name, case, one.codes)) or one.answer or "not run yet"
-                if one.xfail:
-                    answer = f"not so yet: {one.xfail}"
-                codes = ", ".join(f"`{code}`" for code in one.codes)
-                verdicts.setdefault((codes, answer), []).append(one.link)
+        for test in tests:
+            if test.case == case:
+                answer = answers.get((test.name, case, test.codes)) or test.answer or "not run yet"
+                if test.xfail:
+                    answer = f"not so yet: {test.xfail}"
+                verdicts.setdefault((_listed(test.codes), answer), []).append(test.link)
+        for story in by_story:
+            if story.case == case:
+                verdicts.setdefault((_listed(story.codes), story.answer), []).append(story.link)
         if case in ELSEWHERE:
             verdicts["", ELSEWHERE[case]] = []
         for (codes, answer), links in verdicts.items():
@@ -225,18 +279,20 @@ def table(tests: Sequence[Marked], answers: Mapping[Verdict, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _listed(codes: Sequence[str]) -> str:
+    return ", ".join(f"`{code}`" for code in codes)
+
+
 def stories() -> str:
     """The table of the stories that the model has: a line for each case and each of its verdicts."""
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
     verdicts: dict[tuple[int, str, str], list[str]] = {}
-    for one in sorted(importlib.import_module("tests.truth.stories").STORIES.values(), key=lambda one: one.case):
-        _, judgement = one.story()
-        codes = ", ".join(f"`{code}`" for code in sorted(judgement.codes))
-        verdicts.setdefault((one.case, codes, judgement.facts.says), []).append(one.story.__name__.replace("_", " "))
+    for name, told in sorted(_all_stories().items(), key=lambda named: named[1].case):
+        judgement = _judged(name)
+        verdict = (told.case, _listed(sorted(judgement.codes)), judgement.facts.says)
+        verdicts.setdefault(verdict, []).append(told.story.__name__.replace("_", " "))
     lines = ["| # | what happens in the model | codes | answer |", "| --- | --- | --- | --- |"]
-    for (case, codes, answer), told in verdicts.items():
-        lines.append(f"| {case} | {'; '.join(told)} | {codes} | {answer} |")
+    for (case, codes, answer), names in verdicts.items():
+        lines.append(f"| {case} | {'; '.join(names)} | {codes} | {answer} |")
     return "\n".join(lines) + "\n"
 
 

@@ -217,7 +217,7 @@ def _type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in inner)
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_type(one) for one in inner if one is not NoneType))
+        return " or ".join(dict.fromkeys(_type(part) for part in inner if part is not NoneType))
     if is_dataclass(hint):
         return f"`{{{', '.join(f.name for f in fields(hint))}}}`"
     if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):

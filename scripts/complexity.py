@@ -18,7 +18,7 @@ from radon.complexity import cc_visit
 ROOT = Path(__file__).parents[1]
 ROOMS = ("recon/judge", "recon/checks/evidence")
 ABOVE = 10
-ALLOWED = 104  # functions above it, of 861
+ALLOWED = 6  # functions above it, of 1005
 
 
 class Function(NamedTuple):
@@ -40,10 +40,10 @@ def functions() -> Iterator[Function]:
 def main() -> int:
     """Prints the share; 1 where more functions are above the limit than allowed."""
     every = list(functions())
-    above = sorted((one for one in every if one.complexity > ABOVE), reverse=True)
+    above = sorted((function for function in every if function.complexity > ABOVE), reverse=True)
     said = [f"complexity above {ABOVE}: {len(above)} of {len(every)} functions of the judge, {ALLOWED} allowed"]
     if len(above) > ALLOWED:
-        said += [f"  {one.complexity:3} {one.place}" for one in above]
+        said += [f"  {function.complexity:3} {function.place}" for function in above]
     sys.stdout.write("\n".join(said) + "\n")
     return 1 if len(above) > ALLOWED else 0
 

@@ -62,7 +62,7 @@ def answers_of(trees: tuple[Path, Path], *arguments: str) -> list[list[dict[str,
 
 def _kind(old: dict[str, Any], new: dict[str, Any]) -> str:
     """A difference in a line: the answers, and what only one of them found."""
-    first, second = ({tuple(f) for f in one["found"]} for one in (old, new))
+    first, second = ({tuple(f) for f in line["found"]} for line in (old, new))
     only = [", ".join(sorted({f[0] for f in these})) or "nothing" for these in (first - second, second - first)]
     said = old["answer"] if old["answer"] == new["answer"] else f"{old['answer']} -> {new['answer']}"
     return f"{said}; whole: {old['whole']}; only before: {only[0]}; only now: {only[1]}"

@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from recon.audits.pack import pack
-from recon.demo import trial
+from recon.local.demo import trial
 from recon.project import load
 from recon.recovery.sample import sample
 from recon.reports import compliance, forms, html
@@ -137,9 +137,9 @@ def _write(page: Path, text: str) -> None:
 # The navigation
 
 
-def navigation(pages: Iterable[str]) -> Nav:
+def navigation(pages: Iterable[str], nav_file: Path = NAV) -> Nav:
     """nav.yml with its patterns replaced by the pages that they match."""
-    nav = yaml.safe_load(NAV.read_text())
+    nav = yaml.safe_load(nav_file.read_text())
     named = set(_flat(nav))
     rest = [page for page in sorted(pages) if page not in named]
     return _expanded(nav, rest)
@@ -183,7 +183,7 @@ def _toml(value: Nav | Mapping[str, Nav] | str) -> str:
         return json.dumps(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(below)}" for key, below in value.items()) + "}"
-    return "[" + ", ".join(_toml(one) for one in value) + "]"
+    return "[" + ", ".join(_toml(item) for item in value) + "]"
 
 
 # The built pages

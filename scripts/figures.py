@@ -19,35 +19,41 @@ README = Path(__file__).parents[1] / "README.md"
 _TABLE = re.compile(r"(?<=<!-- figures -->\n).*?(?=\n<!-- /figures -->)", re.DOTALL)
 
 
-def shown() -> str:
+def shown(page: Path = PAGE) -> str:
     """The table that the page shows now."""
-    match = _TABLE.search(PAGE.read_text(encoding="utf-8"))
+    match = _TABLE.search(page.read_text(encoding="utf-8"))
     if match is None:
-        raise ValueError(f"{PAGE} has no <!-- figures --> and <!-- /figures --> around its table")
+        raise ValueError(f"{page} has no <!-- figures --> and <!-- /figures --> around its table")
     return match[0]
 
 
-def readme(results: Mapping[str, Result]) -> str:
+def readme(results: Mapping[str, Result], path: Path = README) -> str:
     """README.md with the numbers of the figures that its table names in the last cell; its words stay."""
 
     def row(match: re.Match[str]) -> str:
         return f"| {match['what']} | {cells(results[match['name']])} | `{match['name']}` |"
 
     rows = re.compile(r"^\| (?P<what>[^|]+) \|[^|]*\|[^|]*\|[^|]*\| `(?P<name>\w+)` \|$", re.MULTILINE)
-    return _TABLE.sub(lambda whole: rows.sub(row, whole[0]), README.read_text(encoding="utf-8"))
+    return _TABLE.sub(lambda whole: rows.sub(row, whole[0]), path.read_text(encoding="utf-8"))
 
 
 def main() -> int:
     """Publish what was measured; 2 when nothing was."""
-    measured = load(MEASURED)
+    return publish(load(MEASURED))
+
+
+def publish(
+    measured: Mapping[str, Result], published: Path = PUBLISHED, page: Path = PAGE, start: Path = README
+) -> int:
+    """Take figures over into what is published, the page and README.md; 2 where there are none."""
     if not measured:
         print(f"{MEASURED} does not exist; run 'make bench' first", file=sys.stderr)  # noqa: T201
         return 2
-    results = load(PUBLISHED) | measured
-    save(results, PUBLISHED)
-    PAGE.write_text(_TABLE.sub(lambda _: table(results), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    README.write_text(readme(results), encoding="utf-8")
-    pages = f"{PUBLISHED.name}, {PAGE.name} and {README.name}"
+    results = {**load(published), **measured}
+    save(results, published)
+    page.write_text(_TABLE.sub(lambda _: table(results), page.read_text(encoding="utf-8")), encoding="utf-8")
+    start.write_text(readme(results, start), encoding="utf-8")
+    pages = f"{published.name}, {page.name} and {start.name}"
     print(f"{', '.join(measured)}: now in {pages}; read the diff before you commit")  # noqa: T201
     return 0
 

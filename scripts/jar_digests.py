@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from recon.errors import ReconError
+from recon.base.errors import ReconError
 from recon.local.jars import retrieve
 from recon.local.spark import fetch_packages
 from recon.spark.jars import BROKER, SPARK, TESTS, Jar, digest, read_list

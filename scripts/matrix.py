@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.jars import pyspark_home
 from recon.local.java import find_java
 from recon.spark.packages import iceberg_package, scala

@@ -1,8 +1,8 @@
 """Records the streams that `recon try` audits: scripts/record_try.py [--keep FOLDER].
 
 A real broker, real Spark streams into Delta tables, and faults made for real. Checkpoints, Delta tables with their data
-files, the ledger, and what Kafka says at the end go into recon/demo/recording.zip, which is part of the wheel. Run it
-anew after a change to one of these formats; it needs Java and takes about two minutes.
+files, the ledger, and what Kafka says at the end go into recon/local/demo/recording.zip, which is part of the wheel.
+Run it anew after a change to one of these formats; it needs Java and takes about two minutes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import recon
-from recon.demo.recorded import record
 from recon.local.client import Record
+from recon.local.demo.recorded import record
 from recon.local.kafka import LocalKafka
 from recon.local.spark import spark_session
 from recon.model import ReconStamp
 from recon.project import Project
-from recon.sinks.failpoints import BEFORE_LEDGER
+from recon.write.sinks.failpoints import BEFORE_LEDGER
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDING = ROOT / "recon" / "demo" / "recording.zip"
+RECORDING = ROOT / "recon" / "local" / "demo" / "recording.zip"
 # The ledger's entries have the path of each table: one that says nothing of the machine that recorded them.
 FOLDER = Path(tempfile.gettempdir()) / "recon-try"
 PARTITIONS = 2
@@ -133,7 +133,7 @@ def main() -> None:
     FOLDER.mkdir()
     try:
         with tempfile.TemporaryDirectory() as data, LocalKafka(Path(data) / "kafka").start() as kafka:
-            text = (ROOT / "recon" / "demo" / "templates" / "try.yml").read_text()
+            text = (ROOT / "recon" / "local" / "demo" / "templates" / "try.yml").read_text()
             (FOLDER / "recon.yml").write_text(text + f"\nkafka: {{bootstrap.servers: '{kafka.bootstrap_servers}'}}\n")
             project = recon.load_project(FOLDER)
             spark = spark_session("try", conf={"spark.databricks.delta.properties.defaults.checkpointInterval": "1000"})

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,14 @@ def fetched_jars(listing: str) -> list[Component]:
     for line in sorted(line for line in listing.splitlines() if line and not line.startswith("#")):
         sha256, used_by, coordinate = line.split()
         group, artifact, version = coordinate.split(":")
-        one = component(group, artifact, version, sha256, "excluded" if used_by == "tests" else "required")
-        found.setdefault(one["bom-ref"], one)
+        jar = component(group, artifact, version, sha256, "excluded" if used_by == "tests" else "required")
+        found.setdefault(jar["bom-ref"], jar)
     return list(found.values())
 
 
 def bundled_jars(folder: Path, known: Iterable[Component] = ()) -> Iterator[Component]:
     """The jars of a folder: with a package URL where the jar itself says which one it is, or it is one of the known."""
-    by_digest = {one["hashes"][0]["content"]: (one["group"], one["name"], one["version"]) for one in known}
+    by_digest = {jar["hashes"][0]["content"]: (jar["group"], jar["name"], jar["version"]) for jar in known}
     for path in sorted(folder.glob("*.jar")):
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         coordinate = by_digest.get(sha256) or _coordinate(path)
@@ -87,14 +87,14 @@ def _coordinate(path: Path) -> tuple[str, str, str] | None:
 def with_jars(bom: Mapping[str, Any], version: str, fetched: Iterable[Component], bundled: Iterable[Component]) -> Any:
     """The bill of the packages, with recon's version, its jars, and no path of this machine."""
     fetched, bundled = list(fetched), list(bundled)
-    packages = [_portable(one) for one in bom["components"]]
+    packages = [_portable(package) for package in bom["components"]]
     root = {**_portable(bom["metadata"]["component"]), "version": version}
-    depends = {one["ref"]: set(one.get("dependsOn", ())) for one in bom.get("dependencies", ())}
-    depends.setdefault(root["bom-ref"], set()).update(one["bom-ref"] for one in fetched)
+    depends = {dependency["ref"]: set(dependency.get("dependsOn", ())) for dependency in bom.get("dependencies", ())}
+    depends.setdefault(root["bom-ref"], set()).update(jar["bom-ref"] for jar in fetched)
     for package in packages:
         if package["name"] == "pyspark":
-            depends.setdefault(package["bom-ref"], set()).update(one["bom-ref"] for one in bundled)
-    jars = {one["bom-ref"]: one for one in (*fetched, *bundled)}
+            depends.setdefault(package["bom-ref"], set()).update(jar["bom-ref"] for jar in bundled)
+    jars = {jar["bom-ref"]: jar for jar in (*fetched, *bundled)}
     return {
         **bom,
         "metadata": {**bom["metadata"], "component": root},
@@ -105,10 +105,10 @@ def with_jars(bom: Mapping[str, Any], version: str, fetched: Iterable[Component]
     }
 
 
-def _portable(one: Component) -> Component:
+def _portable(package: Component) -> Component:
     # A package that was installed from a file has the file's place among its references.
-    kept = [link for link in one.get("externalReferences", ()) if not link["url"].startswith("file:")]
-    rest = {key: value for key, value in one.items() if key != "externalReferences"}
+    kept = [link for link in package.get("externalReferences", ()) if not link["url"].startswith("file:")]
+    rest = {key: value for key, value in package.items() if key != "externalReferences"}
     return {**rest, **({"externalReferences": kept} if kept else {})}
 
 
@@ -134,22 +134,26 @@ def environment(python: Path) -> Any:
 
 
 def main() -> None:
-    """Write the bill, or leave with one sentence and the old one."""
+    """Write the bill of what the environment has."""
     python = ROOT / ".venv" / "bin" / "python"
     where = "import pyspark.find_spark_home as f; print(f._find_spark_home())"
     asked = subprocess.run([str(python), "-c", where], capture_output=True, text=True, check=True)
     version = _VERSION.search((ROOT / "recon" / "_version.py").read_text(encoding="utf-8"))
     fetched = fetched_jars(JARS.read_text(encoding="utf-8"))
     bundled = bundled_jars(Path(asked.stdout.strip()) / "jars", fetched)
-    bom = with_jars(environment(python), version[1] if version else "0", fetched, bundled)
+    write(with_jars(environment(python), version[1] if version else "0", fetched, bundled), TARGET)
+
+
+def write(bom: Any, target: Path, fault_of: Callable[[str], str | None] = invalid) -> None:
+    """Write a bill that is valid; with one that is not, leave with a sentence and the old one."""
     text = json.dumps(bom, indent=2, ensure_ascii=False) + "\n"
-    if (fault := invalid(text)) is not None:
+    if (fault := fault_of(text)) is not None:
         sys.exit(f"sbom: the bill is not valid CycloneDX {SPEC}, and was not written: {fault}")
-    TARGET.parent.mkdir(exist_ok=True)
-    scratch = TARGET.with_suffix(".new")
+    target.parent.mkdir(exist_ok=True)
+    scratch = target.with_suffix(".new")
     scratch.write_text(text, encoding="utf-8")
-    scratch.replace(TARGET)
-    print(f"{TARGET.name}: {len(bom['components'])} components, CycloneDX {SPEC}")  # noqa: T201
+    scratch.replace(target)
+    print(f"{target.name}: {len(bom['components'])} components, CycloneDX {SPEC}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from recon.errors import ConfigError
-from tests.support import died_processes, fault_cases
+from recon.base.errors import ConfigError
+from tests.support import died_processes, fault_cases, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,16 +32,13 @@ hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("untimed")
 
 _HERE = Path(__file__).parent
-# Two processes end at about the same time when the files that take minutes come first. xdist gives the first and the
-# third to one process: the drivers of test_two_drivers start faster with what test_killed leaves.
+# Two processes end at about the same time when the files that take minutes come first.
 _LONG = (
     "crash/test_killed.py",
     "cases/test_quarantine.py",
-    "crash/test_two_drivers.py",
     "spark/test_incremental.py",
     "cluster/test_cluster_audit.py",
     "kafka/test_kafka_sink.py",
-    "local/test_local_cluster.py",
     "crash/test_killed_repair.py",
     "crash/test_outages.py",
     "cases/test_delta_merge.py",
@@ -55,6 +53,10 @@ _MARKED_FIXTURES = {
     "postgres": "database",
     "mariadb": "database",
 }
+
+
+_COLLECTED_EVERY = 8
+_tests_with_spark = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,6 +81,17 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
     not_run(item.nodeid for item in items)
 
 
+_RECORDER = recorded.recorder()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    ran = yield
+    if _RECORDER is not None:
+        _RECORDER.write(item.nodeid)
+    return ran
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from fault_cases.watched(item))
@@ -89,10 +102,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     """Lets Spark's driver forget what a test made.
 
     Python holds the driver's frames alive, and its own full collections come ever more rarely as the process grows:
-    after some hundred tests the driver would only collect garbage.
+    after some hundred tests the driver would only collect garbage. A full collection takes half a second.
     """
     torn_down = yield
-    if any(item.iter_markers("spark")) or "spark" in getattr(item, "fixturenames", ()):
+    with_spark = any(item.iter_markers("spark")) or "spark" in getattr(item, "fixturenames", ())
+    if with_spark and next(_tests_with_spark) % _COLLECTED_EVERY == 0:
         gc.collect()
     return torn_down
 
@@ -174,6 +188,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     gc.freeze()  # the modules and the collected tests: later collections need not look at them
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Lets Spark interpret plans, for a file whose queries read a few rows each; other files have them compiled."""
+    from tests.support.interpreted import interpreted as of_session
+
+    with of_session(spark):
+        yield
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audits.audit_events import FINISH_S, changed
-from recon.decision import stated
-from recon.errors import ConfigError, LedgerError
+from recon.base.clock import utc_now
+from recon.base.decision import stated
+from recon.base.errors import ConfigError, LedgerError
 from recon.events import Emitter
-from recon.ledger import open_ledger
-from recon.ledger.ledger import utc_now
 from recon.model.proof import Acceptance, OpenFinding, with_id
 from recon.project import Project, as_project
+from recon.write.ledger import open_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,8 @@ def open_findings(project: str | Path | Project, *, spark: SparkSession | None =
     project = as_project(project)
     table = open_ledger(project, spark).proofs
     states = (table.newest(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks)
-    found = [one for state in states if state is not None for one in state.open]
-    return sorted(found, key=lambda one: (one.first_seen, one.id))
+    found = [open_finding for state in states if state is not None for open_finding in state.open]
+    return sorted(found, key=lambda open_finding: (open_finding.first_seen, open_finding.id))
 
 
 def accept(
@@ -60,17 +60,23 @@ def accept(
     emitter = Emitter(project)
     known = open_findings(project, spark=spark)
     chosen = with_id(known, finding)
-    ids = {one.id for one in chosen}
-    done = next((one.accepted for one in chosen if one.accepted is not None), None)
-    if done is not None and all(one.accepted is not None for one in chosen):
+    ids = {open_finding.id for open_finding in chosen}
+    done = next((open_finding.accepted for open_finding in chosen if open_finding.accepted is not None), None)
+    if done is not None and all(open_finding.accepted is not None for open_finding in chosen):
         raise ConfigError(f"finding {finding} was accepted by {done.by} on {done.at:%Y-%m-%d}: {done.reason}")
     acceptance = Acceptance(by=by, reason=reason, at=now)
     table = open_ledger(project, spark).proofs
     pipeline, sink = chosen[0].finding.pipeline or "", chosen[0].finding.sink or ""
     state = table.newest(pipeline, sink)
     assert state is not None, "its open findings were just read"
-    accepted = [replace(one, accepted=acceptance) for one in state.open if one.id in ids and one.accepted is None]
-    others = [one for one in state.open if one.id not in ids or one.accepted is not None]
+    accepted = [
+        replace(open_finding, accepted=acceptance)
+        for open_finding in state.open
+        if open_finding.id in ids and open_finding.accepted is None
+    ]
+    others = [
+        open_finding for open_finding in state.open if open_finding.id not in ids or open_finding.accepted is not None
+    ]
     stored = table.append(
         replace(state, open=(*others, *accepted)),
         after=state.sequence,
@@ -80,7 +86,7 @@ def accept(
     )
     if not stored:
         raise LedgerError("an audit advanced the proof meanwhile, and nothing was accepted; accept the finding again")
-    emitter.emit_each(lambda: [changed(project.name, "accepted", one, pipeline) for one in accepted])
+    emitter.emit_each(lambda: [changed(project.name, "accepted", open_finding, pipeline) for open_finding in accepted])
     emitter.close(FINISH_S)
     return accepted
 

@@ -11,20 +11,20 @@ from recon.audits.collect import Evidence, collect
 from recon.audits.options import Options
 from recon.audits.session import AuditSession
 from recon.audits.sources import Brokers, Sources
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.instants import instant
+from recon.base.text import some
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_rows import SourceRows
-from recon.errors import ConfigError, LedgerError
-from recon.instants import instant
 from recon.judge.account.lines import account_of
-from recon.ledger.ledger import utc_now
 from recon.model import Unavailable
 from recon.model.account import SinkAccount
 from recon.project import CheckConfig, Pipeline, Project, Sink, as_project
 from recon.reports.account import OffsetAccount
-from recon.text import some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,14 +73,14 @@ def account(
     accounts: list[SinkAccount] = []
     empty: list[str] = []
     for of, sinks in chosen:
-        bounds = [bound for one in sinks for bound in _bounds(project, of, one)]
+        bounds = [bound for of_sink in sinks for bound in _bounds(project, of, of_sink)]
         evidence = collect(Sources(project, of, session, brokers), bounds, options, now)
         for _ in runner.run_evidence(bounds, evidence.seen_by, utc_now):
             session.raise_refusal()
-        for one in sinks:
-            found = account_of(evidence.of_sink(one.name))
+        for of_sink in sinks:
+            found = account_of(evidence.of_sink(of_sink.name))
             if found is None:
-                empty.append(f"pipeline {of.name}, sink {one.name}")
+                empty.append(f"pipeline {of.name}, sink {of_sink.name}")
                 _require_readable(evidence)
             else:
                 accounts.append(found)
@@ -99,20 +99,20 @@ def account(
 
 def _chosen(project: Project, pipeline: str | None, sink: str | None) -> Iterator[tuple[Pipeline, list[Sink]]]:
     """The pipelines that read Kafka, with those of their sinks that were asked for."""
-    pipelines = [project.find_pipeline(pipeline)] if pipeline is not None else list(project.pipelines)
+    pipelines = [project.find_pipeline(pipeline)] if pipeline is not None else list(project.require_pipelines())
     if sink is not None:
-        of_name = [one for one in pipelines if any(of.name == sink for of in one.sinks)]
+        of_name = [candidate for candidate in pipelines if any(of.name == sink for of in candidate.sinks)]
         if not of_name:
             project.find_sink(pipelines[0].name, sink)  # it names the sinks that there are
         pipelines = of_name
-    others = [one.name for one in pipelines if not one.of_kafka]
+    others = [candidate.name for candidate in pipelines if not candidate.of_kafka]
     if pipelines and len(others) == len(pipelines):
         raise ConfigError(
             f"pipeline {some(others)} reads no Kafka, and only Kafka's records have offsets; `recon audit` judges it"
         )
-    for one in pipelines:
-        if one.of_kafka:
-            yield one, [of for of in one.sinks if sink in (None, of.name)]
+    for candidate in pipelines:
+        if candidate.of_kafka:
+            yield candidate, [of for of in candidate.sinks if sink in (None, of.name)]
 
 
 def _bounds(project: Project, pipeline: Pipeline, sink: Sink) -> Iterator[Bound]:

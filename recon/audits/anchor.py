@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from recon.errors import ReconError
-from recon.ledger import Ledger
-from recon.ledger.heads import signing
-from recon.ledger.heads.notes import Head
-from recon.ledger.heads.places import publish
-from recon.ledger.ledger import utc_now
+from recon.base.clock import utc_now
+from recon.base.errors import ReconError
+from recon.base.text import plural, some
 from recon.model import NOT_ANCHORED, RunResult
 from recon.model.proof import HeadConflict
 from recon.project import Project
-from recon.text import plural, some
+from recon.write.ledger import Ledger
+from recon.write.ledger.heads import signing
+from recon.write.ledger.heads.notes import Head
+from recon.write.ledger.heads.places import publish
 
 
 class Opens(Protocol):
@@ -53,9 +53,9 @@ def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
 class Compared:
     """The ledger's chains, compared with the signed heads that are known here.
 
-    `contradicted` are those whose entries do not lead to their head; `unknown` is why others
-    could not be compared, `unread` why any of them may have a larger head, at a place that could not be read. `notes`
-    are what an audit says of the places.
+    `contradicted` are those whose entries do not lead to their head; `unknown` is why others could not be compared.
+    `unread` names a place that could not be read, where any of them may have a larger head. `notes` are what an audit
+    says of the places.
     """
 
     contradicted: Mapping[signing.Chain, HeadConflict] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """A compliance report derived again as of its own time: what came later is left out, and named.
 
-What came later is not found by clocks alone. An entry, or a state of the proof, is left out where its sealed time is
-behind that of the report and it stands in its chain behind all that the report has, or that was there before. So do
-the results of audits that the report does not list. Whatever is in doubt stays, and is a difference.
+What came later is not found by clocks alone. An entry, or a state of the proof, is left out where its hashed time is
+after that of the report, and its place in the chain is behind all that the report has or that was there before. Results
+of audits that the report does not list are left out, too. Whatever is in doubt stays, and is a difference.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from recon.audits.compliance import derive
-from recon.errors import LedgerError
-from recon.ledger import Ledger, arrow
-from recon.ledger.ledger import utc_now
-from recon.ledger.store import SEQUENCE, Filter
-from recon.ledger.view import ledger_up_to
+from recon.base.clock import utc_now
+from recon.base.errors import LedgerError
+from recon.base.text import plural
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.project import Project
-from recon.text import plural
+from recon.write.ledger import Ledger, arrow
+from recon.write.ledger.store import SEQUENCE, Filter
+from recon.write.ledger.view import ledger_up_to
 
 _Chain = tuple[str, str]
 _TICK = timedelta(microseconds=1)  # the ledger's clock
@@ -99,7 +99,9 @@ def _audit_of(state: str) -> str:
 def since(before: ComplianceReport, now: ComplianceReport) -> Iterator[str]:
     """What came after a report of the same period, in sentences, as far as it says something about the period."""
     for sink in now.sinks:
-        chains = [one.chain for one in before.sinks if (one.pipeline, one.sink) == (sink.pipeline, sink.sink)]
+        chains = [
+            of_sink.chain for of_sink in before.sinks if (of_sink.pipeline, of_sink.sink) == (sink.pipeline, sink.sink)
+        ]
         more = sink.chain.entries - sum(chain.entries for chain in chains)
         if more:
             yield f"{plural(more, 'ledger entry')} of the period, of pipeline {sink.pipeline}, sink {sink.sink}"
@@ -107,15 +109,15 @@ def since(before: ComplianceReport, now: ComplianceReport) -> Iterator[str]:
     for audit in now.audits:
         if audit.invocation_id not in known:
             yield f"audit {audit.invocation_id} of {audit.generated_at:%Y-%m-%d %H:%M} UTC: {audit.outcome}"
-    records = {one.finding.subject: one for one in before.exceptions}
-    for one in now.exceptions:
-        name = f"finding {one.id}" if one.id else "a finding"
-        what = f"{name}, {one.finding.code}: {one.finding.message}"
-        earlier = records.get(one.finding.subject)
+    records = {exception.finding.subject: exception for exception in before.exceptions}
+    for exception in now.exceptions:
+        name = f"finding {exception.id}" if exception.id else "a finding"
+        what = f"{name}, {exception.finding.code}: {exception.finding.message}"
+        earlier = records.get(exception.finding.subject)
         if earlier is None:
-            yield f"{what}; reported first on {one.first_seen:%Y-%m-%d %H:%M} UTC"
-        elif earlier.closed != one.closed:
-            yield f"{what}; {one.closed or 'open again'}"
+            yield f"{what}; reported first on {exception.first_seen:%Y-%m-%d %H:%M} UTC"
+        elif earlier.closed != exception.closed:
+            yield f"{what}; {exception.closed or 'open again'}"
     if before.answer != now.answer:
         yield f"the answer is {now.answer} now, and was {before.answer}"
 

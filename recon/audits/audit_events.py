@@ -104,26 +104,28 @@ class AuditEvents:
                 change=incident.state if incident.state != "open" else "opened" if opened else "still_open",
                 incident=incident,
             )
-        repaired = {id_ for one in facts.incidents if one.state == "repaired" for id_ in one.findings}
-        for one in recovered(witnesses, run):
-            if one.id not in repaired:
-                yield changed(self.project, "recovered", one, facts.name)
+        repaired = {id_ for incident in facts.incidents if incident.state == "repaired" for id_ in incident.findings}
+        for open_finding in recovered(witnesses, run):
+            if open_finding.id not in repaired:
+                yield changed(self.project, "recovered", open_finding, facts.name)
 
 
-def changed(project: str, change: Literal["accepted", "recovered"], one: OpenFinding, pipeline: str) -> FindingChanged:
+def changed(
+    project: str, change: Literal["accepted", "recovered"], open_finding: OpenFinding, pipeline: str
+) -> FindingChanged:
     """The event of a finding that is open no more."""
     return FindingChanged(
         project=project,
         change=change,
         pipeline=pipeline,
-        sink=one.finding.sink,
-        finding=one.id,
-        code=str(one.finding.code),
-        check=one.check,
-        message=one.finding.message,
-        first_seen=one.first_seen,
-        by=one.accepted.by if one.accepted is not None else "",
-        reason=one.accepted.reason if one.accepted is not None else "",
+        sink=open_finding.finding.sink,
+        finding=open_finding.id,
+        code=str(open_finding.finding.code),
+        check=open_finding.check,
+        message=open_finding.finding.message,
+        first_seen=open_finding.first_seen,
+        by=open_finding.accepted.by if open_finding.accepted is not None else "",
+        reason=open_finding.accepted.reason if open_finding.accepted is not None else "",
     )
 
 
@@ -135,9 +137,13 @@ def recovered(witnesses: Witnesses, run: RunResult) -> list[OpenFinding]:
     results = [r for r in run.results if r.pipeline == witnesses.pipeline and looked(r)]
     gone = []
     for sink, proof in witnesses.proofs.of_sink.items():
-        for one in proof.open:
-            mine = [r for r in results if r.check == one.check and r.sink in (None, sink)]
+        for open_finding in proof.open:
+            mine = [r for r in results if r.check == open_finding.check and r.sink in (None, sink)]
             reported = (f for r in mine for f in r.findings)
-            if mine and one.accepted is None and not any(one.finding.subject.meets(f.subject) for f in reported):
-                gone.append(one)
+            if (
+                mine
+                and open_finding.accepted is None
+                and not any(open_finding.finding.subject.meets(f.subject) for f in reported)
+            ):
+                gone.append(open_finding)
     return gone

@@ -1,7 +1,7 @@
 """Collects the evidence about a pipeline: reads each witness that the selected checks look at, in a fixed order.
 
-The statements of `collect` are that order. The query goes on writing while we read; the order makes sure that a
-micro-batch which ends meanwhile looks like one still in progress, or like lag, and never like a loss.
+The statements of `collect` are that order. The query goes on writing while we read. By this order a micro-batch that
+ends meanwhile looks like one in progress, or like lag, and never like a loss.
 
 A sink's rows cost a Spark job, Kafka's own records a scan of a topic, and the rows of some commits a look into their
 data files: `Evidence` reads these later, when a check needs them.
@@ -17,31 +17,22 @@ from typing import Any, TypeVar, cast
 
 from recon.audits.options import Options
 from recon.audits.sources import Sources
+from recon.base.errors import ConfigError, EvidenceError, LedgerError
+from recon.base.lazy import np
+from recon.base.text import first_line, plural
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.reading import Reading
-from recon.errors import ConfigError, EvidenceError, LedgerError
-from recon.evidence import observed
-from recon.evidence.observed_rows import placed
-from recon.judge.history.database_counts import TableJudged, may_be_doubled
-from recon.judge.history.entries import entries_with_unrecorded_commits
-from recon.judge.history.foreign_rows import search
+from recon.judge.case import SinkCase
 from recon.judge.history.quarantine_log import QuarantineJudged, QuarantineLog, is_relied_on, quarantines
+from recon.judge.history.record_history import TableJudged
 from recon.judge.history.table_history import TableVersion
 from recon.judge.kafka.kafka_states import leaders_seen
-from recon.lazy import np
-from recon.ledger import Ledger
-from recon.ledger.erasures import ErasuresEdited, what_is_gone
-from recon.ledger.proofs import ProofEdited
-from recon.ledger.rebuild import CLOCKS_APART, unrecorded
-from recon.ledger.results import previous_audit
-from recon.ledger.sealed_results import changed_since
-from recon.ledger.unsaved_findings import with_unstored
+from recon.judge.rows.foreign_rows import search
 from recon.model import (
     CheckpointWitness,
     CommitRows,
     DeclaredRows,
-    DeltaWitness,
     EntryHead,
     KafkaWitness,
     LedgerSlice,
@@ -49,9 +40,11 @@ from recon.model import (
     PreviousAudit,
     ProgressWitness,
     QuarantinedRows,
+    RowSearch,
     RowsWitness,
     SinkLog,
     SourceLog,
+    TableLog,
     Unavailable,
     Unstamped,
     Witnesses,
@@ -63,14 +56,21 @@ from recon.model.evidence import Answers, Questions, joined
 from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 from recon.model.proof import Proofs, SinkProof
-from recon.observer import ObservationResult
 from recon.project import Pipeline, Sink
-from recon.text import first_line, plural
+from recon.witness import observed
+from recon.witness.observed_rows import placed
+from recon.write.ledger import Ledger
+from recon.write.ledger.erasures import ErasuresEdited, what_is_gone
+from recon.write.ledger.proofs import ProofEdited
+from recon.write.ledger.rebuild import CLOCKS_APART, unrecorded
+from recon.write.ledger.results import previous_audit
+from recon.write.ledger.sealed_results import changed_since
+from recon.write.ledger.unsaved_findings import with_unstored
+from recon.write.observer import ObservationResult
 
-# An audit goes on where the last one stopped that proved everything, and looks again at what the stream wrote in the
-# hour before that: the marker of a transaction that was aborted may come so much later than its records (Kafka's
-# transaction.max.timeout.ms is 15 minutes). While a finding is open it looks at more, so that rows which somebody put
-# right since close it.
+# An audit goes on where the last one stopped that proved everything, and judges the hour before that again. The abort
+# marker of a transaction may come that much later than its records (Kafka's transaction.max.timeout.ms is 15 minutes).
+# While a finding is open it judges more again, so that rows which somebody put right since close it.
 _AGAIN, _AGAIN_WHILE_OPEN = timedelta(hours=1), timedelta(hours=24)
 # How far back earlier results are read.
 _RESULTS_AT_MOST = timedelta(days=30)
@@ -125,8 +125,8 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
     def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
         return attempt(witness, of) if witness in wanted else _unread(witness)
 
-    # 0. Where the query writes without recon, what it wrote since the last look gets its entries first; not where a
-    #    period is examined again, nor where the audit keeps nothing.
+    # 0. Where the query writes without recon, its writes since the last look get their entries first. Not so where a
+    #    period is examined again, or the audit keeps nothing.
     looks = pipeline.is_observed and options.keep and options.goes_on
     looked = attempt("the stream", sources.observe) if looks else ObservationResult()
 
@@ -155,7 +155,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
     delta = attempt("delta", lambda: _with_stamps(logs, known(slices) or {}, sources, plans, now))
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin, proofs))
 
-    # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
+    # 5. The ledger again, where a record has commits without an entry. The query may have written their entries since
     #    step 3, or they are those of an earlier period. What has no entry now either is a finding.
     outruns = attempt(
         "ledgers", lambda: reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {})
@@ -164,12 +164,12 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
         delta = attempt("delta", lambda: _with_stamps(logs, known(slices) or {}, sources, plans, now))
 
-    # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
-    #    that a checkpoint which is behind the ledger even now is an older copy.
+    # 6. The checkpoint again, where the ledger is ahead of it. A micro-batch is planned before its entry is written, so
+    #    a checkpoint that is behind the ledger even now is an older copy.
     if attempt("ledgers", lambda: _is_ahead(known(slices) or {}, checkpoints)) is True:
         checkpoints = attempt("checkpoint", lambda: _read_again(_required(checkpoints), sources.checkpoint()))
 
-    # 7. The logs of the quarantine tables in which rows may wait, of this period or of earlier ones; where such a log
+    # 7. The logs of the quarantine tables in which rows may wait, of this period or of earlier ones. Where such a log
     #    leaves a question, the rows are counted.
     quarantine = read("quarantine", lambda: reader.quarantine(_required(slices), proofs))
     counted = attempt(
@@ -376,18 +376,18 @@ def _source_columns(pipeline: Pipeline) -> str:
 
 
 def _with_stamps(
-    logs: Mapping[str, DeltaWitness] | Unavailable,
+    logs: Mapping[str, TableLog] | Unavailable,
     slices: Slices,
     sources: Sources,
     plans: CheckpointWitness | None,
     now: datetime,
-) -> Mapping[str, DeltaWitness] | Unavailable:
+) -> Mapping[str, TableLog] | Unavailable:
     """The logs, with stamps on what the query wrote without recon, now or before recon took the sink over."""
     if isinstance(logs, Unavailable):
         return logs
     pipeline = sources.pipeline
 
-    def stamped(sink: Sink, log: DeltaWitness) -> DeltaWitness:
+    def stamped(sink: Sink, log: TableLog) -> TableLog:
         of_sink = slices.get(sink.name)
         heads = of_sink.heads if of_sink is not None else ()
         if not (pipeline.is_observed or any(head.is_observed for head in heads)):
@@ -429,7 +429,7 @@ def _period_from(options: Options, pipeline: Pipeline, proofs: Proofs, to: datet
     judged = [state.committed_at for state in states if state.committed_at is not None]
     if options.full or len(judged) < len(pipeline.sinks):
         return None
-    is_open = any(one.accepted is None for state in states for one in state.open)
+    is_open = any(open_finding.accepted is None for state in states for open_finding in state.open)
     return min(
         *(at - (_AGAIN_WHILE_OPEN if is_open else _AGAIN) for at in (to, *judged)),
         *(state.at - _EDGE for state in states),
@@ -512,7 +512,7 @@ class _Reader:
     ) -> None:
         """Adds to the states what audits refuted that left none."""
         name, stored = self.sources.pipeline.name, set(of_sink)
-        for sink in {one.name for one in self._sinks} - unreadable.keys() - set(damaged):
+        for sink in {audited.name for audited in self._sinks} - unreadable.keys() - set(damaged):
             before, others = of_sink.get(sink), bool(stored - {sink})
             try:
                 state = with_unstored(before, name, sink, found, ledger.proofs, self.now, others=others)
@@ -524,7 +524,7 @@ class _Reader:
                 of_sink[sink] = state
 
     def _with_erasures(self, proofs: Proofs, previous: PreviousAudit | None) -> Proofs:
-        """What was erased of the sinks, held against what earlier audits saw of it."""
+        """What was erased of the sinks, compared with what earlier audits saw of it."""
         erased: dict[str, list[Erasure]] = {}
         edited: dict[str, str] = {}
         ends: dict[str, tuple[int, str]] = {}
@@ -599,12 +599,12 @@ class _Reader:
             return slices
         return {sink: replace(of_sink, recorded=ledger.numbers(name, sink)) for sink, of_sink in slices.items()}
 
-    def delta(self, slices: Slices, proofs: Proofs, *, files: bool) -> Mapping[str, DeltaWitness]:
+    def delta(self, slices: Slices, proofs: Proofs, *, files: bool) -> Mapping[str, TableLog]:
         """The logs of the sinks that are Delta or Iceberg tables; with `files`, what their data files are."""
         tables = (sink for sink in self._sinks if sink.has_history)
         return {s.name: self._history(s, slices.get(s.name), proofs.of_sink.get(s.name), files) for s in tables}
 
-    def _history(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> DeltaWitness:
+    def _history(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> TableLog:
         first, table = None, state.memory(TableVersion) if state is not None else None
         if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. The version of a release or of a
@@ -625,7 +625,7 @@ class _Reader:
 
     def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None, proofs: Proofs) -> SinkLog:
         heads = [] if of_sink is None else of_sink.heads[of_sink.anchors :]
-        # Such an entry carries the time of the restart, and may stand for a write of long ago.
+        # Such an entry has the time of the restart; its write may be much older.
         restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
         state = proofs.of_sink.get(sink.name)
         since = None if restored or begin is None else self._recorded_since(heads, begin, state)
@@ -644,7 +644,7 @@ class _Reader:
             instants.append(state.at - _AGAIN_WHILE_OPEN)
         return min(instants) - CLOCKS_APART
 
-    def outruns(self, slices: Slices, delta: Mapping[str, DeltaWitness], sink_logs: Mapping[str, SinkLog]) -> bool:
+    def outruns(self, slices: Slices, delta: Mapping[str, TableLog], sink_logs: Mapping[str, SinkLog]) -> bool:
         """Whether a sink's record has a commit of the period for which these slices have no entry."""
         for sink, of_sink in slices.items():
             entries = {(head.epoch, head.batch_id) for head in of_sink.heads}
@@ -657,40 +657,40 @@ class _Reader:
                 return True
         return False
 
-    def quarantine(self, slices: Slices, proofs: Proofs) -> Mapping[str, DeltaWitness | Unavailable]:
+    def quarantine(self, slices: Slices, proofs: Proofs) -> Mapping[str, TableLog | Unavailable]:
         """The logs of the sinks' quarantine tables, but of sinks that never quarantined a row."""
-        logs: dict[str, DeltaWitness | Unavailable] = {}
+        logs: dict[str, TableLog | Unavailable] = {}
         for sink in (sink for sink in self._sinks if is_relied_on(slices[sink.name], proofs)):
             log = self._quarantine_log(sink, slices[sink.name], proofs)
             if log is not None:
                 logs[sink.name] = log
         return logs
 
-    def _quarantine_log(self, sink: Sink, of_sink: LedgerSlice, proofs: Proofs) -> DeltaWitness | Unavailable | None:
-        """The commits behind those that were judged; all of them where entries of the slice are held against them."""
+    def _quarantine_log(self, sink: Sink, of_sink: LedgerSlice, proofs: Proofs) -> TableLog | Unavailable | None:
+        """The commits after those that were judged; all of them where entries of the slice are compared with them."""
         judged = proofs.memory(sink.name, QuarantineJudged)
         version = judged.version if judged is not None else None
         if version is not None and not of_sink.complete and not quarantines(of_sink):
             log = _attempt("quarantine", lambda: self.sources.quarantine_log(sink, version + 1))
-            if not isinstance(log, DeltaWitness) or not QuarantineLog.of(of_sink, log, proofs).needs_whole:
+            if not isinstance(log, TableLog) or not QuarantineLog.of(of_sink, log, proofs).needs_whole:
                 return log
         return _attempt("quarantine", lambda: self.sources.quarantine_log(sink, None))
 
     def quarantine_rows(
-        self, slices: Slices, logs: Mapping[str, DeltaWitness | Unavailable], proofs: Proofs
+        self, slices: Slices, logs: Mapping[str, TableLog | Unavailable], proofs: Proofs
     ) -> Mapping[str, QuarantinedRows | Unavailable]:
         """The rows of the sinks' quarantine tables, counted where the log does not show that all of them are there."""
         counted: dict[str, QuarantinedRows | Unavailable] = {}
         for sink in self._sinks:
             log = logs.get(sink.name)
-            if isinstance(log, DeltaWitness) and QuarantineLog.of(slices[sink.name], log, proofs).needs_count:
+            if isinstance(log, TableLog) and QuarantineLog.of(slices[sink.name], log, proofs).needs_count:
                 try:
                     counted[sink.name] = self.sources.quarantine_rows(sink, log)
                 except Exception as error:  # whatever a store raises
                     counted[sink.name] = Unavailable("quarantine", first_line(error))
         return counted
 
-    def source_log(self, slices: Slices, logs: Mapping[str, DeltaWitness]) -> SourceLog:
+    def source_log(self, slices: Slices, logs: Mapping[str, TableLog]) -> SourceLog:
         """The Delta table or the folder that the query reads, from where the entries of the slices begin."""
         read = (
             span
@@ -711,7 +711,7 @@ class _Reader:
         epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}
         for sink, of_sink in slices.items():
             for where, leaders in leaders_seen(of_sink, proofs.of_sink.get(sink)).items():
-                epochs.setdefault(where, set()).update((one.epoch, one.position) for one in leaders)
+                epochs.setdefault(where, set()).update((leader.epoch, leader.position) for leader in leaders)
         return self.sources.kafka(sorted(topics), positions, epochs)
 
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:
@@ -727,7 +727,8 @@ class _Reader:
     def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
-        of_sink, log = entries_with_unrecorded_commits(witnesses), witnesses.table_log
+        case, log = SinkCase(witnesses), witnesses.table_log
+        of_sink = case.ledger if case.entered.heads else None
         first = None
         within = _judged_ranges(of_sink) if of_sink is not None and sink.observed else None
         if of_sink is not None and not of_sink.complete:
@@ -736,14 +737,14 @@ class _Reader:
             # repair, which touches rows of any micro-batch.
             if {head.epoch for head in heads} == {heads[0].epoch if heads else 0} and heads[0].is_micro_batch:
                 first = min(head.batch_id for head in heads)
-        wanted = search(witnesses)
+        wanted = search(case) if of_sink is not None else RowSearch()
         files = log.files if log is not None else None
         lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
         version = log.last if log is not None else None
 
         def read() -> RowsWitness | Unavailable:
             rows = self.sources.rows(sink, first, wanted, version=version, lacking=lacking, within=within)
-            if not may_be_doubled(witnesses) or not isinstance(rows, RowsWitness):
+            if case.record is None or not case.record.doubled_by_others or not isinstance(rows, RowsWitness):
                 return rows
             return replace(rows, repeated=self.sources.repeated_rows(sink))
 

@@ -20,13 +20,11 @@ from recon.audits.exception_history import actions, changes, config_versions, in
 from recon.audits.exceptions import Sightings, exceptions
 from recon.audits.extent import Extent
 from recon.audits.stored_audits import StoredAudit, audited
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.instants import instant
+from recon.base.lazy import np
 from recon.checks.binding import bind
-from recon.errors import ConfigError, LedgerError
-from recon.instants import instant
-from recon.lazy import np
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import utc_now
-from recon.ledger.results import Parameters
 from recon.model import NOT_ANCHORED, Answer, Finding, LedgerSlice, Level
 from recon.model.compliance import (
     AuditRecord,
@@ -41,6 +39,8 @@ from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.proof import OpenFinding
 from recon.project import Pipeline, Project, Sink, as_project
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.results import Parameters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +120,7 @@ def derive(
     extents = {names: Extent.of(of_sink) for names, of_sink in slices.items()}
     stored = audited(ledger, [pipe.name for pipe in project.pipelines], from_, to)
     audits = {
-        name: [one for audit in found.audits if (one := audit.of_period(to, _of_pipeline(extents, name))) is not None]
+        name: [cut for audit in found.audits if (cut := audit.of_period(to, _of_pipeline(extents, name))) is not None]
         for name, found in stored.items()
     }
     days = days_of(from_, to, now)
@@ -133,7 +133,7 @@ def derive(
     for (name, sink), why in of_heads.unknown.items():
         raise LedgerError(f"pipeline {name}, sink {sink}: the entries cannot be compared with their signed head: {why}")
     later = {
-        name: [one for audit in of.later if (one := audit.within(_of_pipeline(extents, name))) is not None]
+        name: [cut for audit in of.later if (cut := audit.within(_of_pipeline(extents, name))) is not None]
         for name, of in stored.items()
     }
     exceptions_of = {
@@ -155,7 +155,7 @@ def derive(
         for pipe in project.pipelines
         for sink in pipe.sinks
     ]
-    found = [one for of_pipeline in exceptions_of.values() for one in of_pipeline]
+    found = [sightings for of_pipeline in exceptions_of.values() for sightings in of_pipeline]
     edited = [_edited(finding, now) for of_pipeline in stored.values() for finding in of_pipeline.edited]
     records = _records(audits)
     items = {names: items_of(exceptions_of[names[0]], *names) for names in chains}
@@ -168,20 +168,20 @@ def derive(
         period_from=from_,
         period_to=to,
         sinks=tuple(sinks),
-        exceptions=tuple(one.record for one in (*found, *edited)),
+        exceptions=tuple(sightings.record for sightings in (*found, *edited)),
         audits=records,
         days_without_audit=tuple(sorted({day for of_sink in without.values() for day in of_sink})),
         days_partly_audited=tuple(sorted({day for of_sink in partly.values() for day in of_sink})),
         days_to_come=max(0, (to - timedelta(microseconds=1)).date().toordinal() - now.date().toordinal()),
-        controls=tuple(control_days.record(one) for one in wording.controls),
+        controls=tuple(control_days.record(control) for control in wording.controls),
         frameworks=tuple(
             FrameworkRecord(
-                name=one.name,
-                title=one.title,
-                source=one.source,
-                statements=tuple(control_days.record(statement) for statement in one.statements),
+                name=framework.name,
+                title=framework.title,
+                source=framework.source,
+                statements=tuple(control_days.record(statement) for statement in framework.statements),
             )
-            for one in wording.frameworks
+            for framework in wording.frameworks
         ),
         incidents=incidents([*found, *edited]),
         actions=actions(slices, [state for of in stored.values() for state in of.states], from_, to),
@@ -213,35 +213,35 @@ def _found(
     extents: Mapping[str, Extent],
 ) -> list[Sightings]:
     """The exceptions of a pipeline."""
-    opened = [one for sink in pipeline.sinks for one in _open(ledger, pipeline, sink)]
+    opened = [open_finding for sink in pipeline.sinks for open_finding in _open(ledger, pipeline, sink)]
     owners = {"": pipeline.owned_by}
     if any(row["kind"] == "data" and row["status"] != "pass" for audit in audits for row in audit.rows):
         owners |= {bound.unique_id: str(bound.config.meta.get("owner") or "") for bound in bind(project)}
     found = list(exceptions(audits, period, opened, owners, later=later))
-    return [*found, *_untold(pipeline, opened, found, extents)]
+    return [*found, *_without_result(pipeline, opened, found, extents)]
 
 
-def _untold(
+def _without_result(
     pipeline: Pipeline, opened: Iterable[OpenFinding], found: Sequence[Sightings], extents: Mapping[str, Extent]
 ) -> Iterable[Sightings]:
     """What the proof has of the period and no stored result: those of the audit that found it are gone, or edited."""
-    for one in opened:
-        sinks = [extent for sink, extent in extents.items() if one.finding.sink in (None, sink)]
-        if not any(extent.where(one.finding) == "within" for extent in sinks):
+    for open_finding in opened:
+        sinks = [extent for sink, extent in extents.items() if open_finding.finding.sink in (None, sink)]
+        if not any(extent.where(open_finding.finding) == "within" for extent in sinks):
             continue
-        if any(one.includes(told.record.finding) or told.record.id == one.id for told in found):
+        if any(open_finding.includes(told.record.finding) or told.record.id == open_finding.id for told in found):
             continue
-        by = one.accepted
+        by = open_finding.accepted
         how = f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}" if by is not None else ""
         record = ExceptionRecord(
-            finding=one.finding,
-            first_seen=one.first_seen,
-            last_seen=one.last_seen,
+            finding=open_finding.finding,
+            first_seen=open_finding.first_seen,
+            last_seen=open_finding.last_seen,
             audits=0,
             open=by is None,
             accepted=how,
-            id=one.id,
-            checks=(one.check,),
+            id=open_finding.id,
+            checks=(open_finding.check,),
             owner=pipeline.owned_by,
             closed_at=by.at if by is not None else None,
             closed=how,
@@ -292,9 +292,9 @@ def _sink(
     exceptions_: Sequence[Sightings],
 ) -> SinkCompliance:
     """A sink's figures. What is open counts, whichever audit found it; what was accepted or repaired since does not."""
-    answered = {one.record.finding.subject for one in exceptions_ if one.answered}
-    open_ = (one.record.finding for one in exceptions_ if one.record.open)
-    placed = (one for one in open_ if one.span is not None or one.batch_id is not None)
+    answered = {sightings.record.finding.subject for sightings in exceptions_ if sightings.answered}
+    open_ = (sightings.record.finding for sightings in exceptions_ if sightings.record.open)
+    placed = (found for found in open_ if found.span is not None or found.batch_id is not None)
     findings = [finding for finding in placed if finding.sink in (None, sink.name)]
     findings += [
         finding

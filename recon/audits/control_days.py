@@ -12,15 +12,15 @@ from recon.audits.controls.catalog import Statement
 from recon.audits.controls.days import Against, Day, SinkDays, place_of, places
 from recon.audits.exceptions import Sightings
 from recon.audits.stored_audits import StoredAudit
-from recon.lazy import np
+from recon.base.lazy import np
+from recon.base.text import plural
 from recon.model import NOT_ANCHORED, RUNNING, Code, Finding, LedgerSlice
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.model.controls import Control, ControlDays, ControlRecord, DayState, contradicts, control_of_test
-from recon.text import plural
 
 # About the instant of the audit, whatever offsets they name.
 _OF_THE_INSTANT = (Code.LAG, Code.STALLED, Code.LOSS_AHEAD)
-# What no proof speaks of where micro-batches before the ledger's first entry are not known.
+# Controls that no proof covers where micro-batches before the ledger's first entry are not known.
 _OF_WITNESSES: frozenset[Control] = frozenset({"completeness", "uniqueness", "accuracy"})
 _Controls = tuple[Control, ...]
 _Groups = tuple[tuple[str, ...], ...]
@@ -30,8 +30,8 @@ _EVER, _NEVER = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetim
 def begin_of(ledger: LedgerSlice, audits: Iterable[StoredAudit]) -> datetime:
     """When a sink's ledger begins: before that there is nothing to show.
 
-    Time's begin where the slice does not have the chain's first entry, or audits judged entries that are gone; time's
-    end where the sink wrote nothing yet.
+    `_EVER` where the slice does not have the chain's first entry, or audits judged entries that are gone. `_NEVER`
+    where the sink wrote nothing yet.
     """
     if not ledger.heads:
         judged = any(True for audit in audits for _ in audit.judged(ledger.sink))
@@ -55,8 +55,8 @@ class ControlDaysOf:
     ) -> None:
         """`slices` and `begins`, as of `begin_of`, are by pipeline and sink, `audits` by pipeline."""
         of_pipeline: dict[str | None, list[Sightings]] = defaultdict(list)
-        for one in exceptions:
-            of_pipeline[one.record.finding.pipeline].append(one)
+        for sightings in exceptions:
+            of_pipeline[sightings.record.finding.pipeline].append(sightings)
         self._sinks = [
             _OfSink(
                 days,
@@ -64,9 +64,9 @@ class ControlDaysOf:
                 slices[sink.pipeline, sink.sink],
                 audits[sink.pipeline],
                 [
-                    one
-                    for one in of_pipeline[sink.pipeline] + of_pipeline[None]
-                    if one.record.finding.sink in (None, sink.sink)
+                    sightings
+                    for sightings in of_pipeline[sink.pipeline] + of_pipeline[None]
+                    if sightings.record.finding.sink in (None, sink.sink)
                 ],
                 begins[sink.pipeline, sink.sink],
             )
@@ -104,27 +104,27 @@ class _OfSink:
     ) -> None:
         self._days, self._sink, self._ledger, self._exceptions = days, sink, ledger, exceptions
         self._there = sum(day.end <= begin for day in days)  # the place of the first day that has something to show
-        answered = {one.record.finding.subject for one in exceptions if one.answered}
+        answered = {sightings.record.finding.subject for sightings in exceptions if sightings.answered}
         runs = sorted((audit.ran(sink.sink, answered) for audit in audits), key=lambda run: run.end)
         found = [
             (place, head.sequence)
             for head in ledger.heads[ledger.anchors :]
             if (place := place_of(days, head.date)) is not None
         ]
-        at, sequences = (np.array([one[side] for one in found], np.int64) for side in (0, 1))
+        at, sequences = (np.array([pair[side] for pair in found], np.int64) for side in (0, 1))
         self._known = SinkDays(days, runs, (at, sequences), begin)
 
     def days_of(self, controls: _Controls, groups: _Groups) -> ControlDays:
         """The days of a control, or of several, which rest on these checks."""
         names = {name for group in groups for name in group}
         against = []
-        for one, about in zip(self._exceptions, self._about, strict=True):
-            told = _told(one, controls, names)
-            if one.record.finding.code is Code.UNWITNESSED and _OF_WITNESSES.intersection(controls):
+        for sightings, about in zip(self._exceptions, self._about, strict=True):
+            told = _state_of(sightings, controls, names)
+            if sightings.record.finding.code is Code.UNWITNESSED and _OF_WITNESSES.intersection(controls):
                 days = self._unwitnessed
                 against.append(Against(code=Code.UNWITNESSED, state="not shown", how="", days=days))
             elif told is not None:
-                against.append(Against(code=str(one.record.finding.code), state=told[0], how=told[1], days=about))
+                against.append(Against(code=str(sightings.record.finding.code), state=told[0], how=told[1], days=about))
         whole, chain = "", self._sink.chain
         if chain.verified is False:
             whole = "the ledger's hash chain is broken"
@@ -142,24 +142,24 @@ class _OfSink:
     @cached_property
     def _about(self) -> list[Sequence[tuple[int, int]]]:
         """The days that each exception is about."""
-        return [self._days_of(one) for one in self._exceptions]
+        return [self._days_of(sightings) for sightings in self._exceptions]
 
-    def _days_of(self, one: Sightings) -> Sequence[tuple[int, int]]:
+    def _days_of(self, sightings: Sightings) -> Sequence[tuple[int, int]]:
         """The days on which what it names was written; where it names nothing, all that its audits looked at.
 
         Days before the first ledger entry are among them only where its audits looked at no other one.
         """
-        finding = one.record.finding
+        finding = sightings.record.finding
         if finding.code in _OF_THE_INSTANT:
-            at = (place_of(self._days, audit.generated_at.date()) for audit in one.audits)
+            at = (place_of(self._days, audit.generated_at.date()) for audit in sightings.audits)
         else:
             at = (place_of(self._days, self._ledger.heads[entry].date) for entry in self._index.entries(finding))
         named = sorted({place for place in at if place is not None})
         if named:
             return [(place, place + 1) for place in named]
-        if not one.audits:
+        if not sightings.audits:
             return [(0, len(self._days))]
-        looked = places(self._days, [(audit.period_from, audit.period_to) for audit in one.audits])
+        looked = places(self._days, [(audit.period_from, audit.period_to) for audit in sightings.audits])
         return [(max(first, self._there), end) for first, end in looked if end > self._there] or looked
 
     @property
@@ -219,16 +219,16 @@ class _Index:
         yield from behind[:1]
 
 
-def _told(one: Sightings, controls: _Controls, names: set[str]) -> tuple[DayState, str] | None:
+def _state_of(sightings: Sightings, controls: _Controls, names: set[str]) -> tuple[DayState, str] | None:
     """What an exception makes of the days it is about, and how it ended; None where it concerns no such control."""
-    record = one.record
+    record = sightings.record
     code, placed = record.finding.code, record.finding.span is not None or record.finding.batch_id is not None
     if code is Code.INCONCLUSIVE:
-        if not names.intersection(record.checks) and not _leaves_open(one, controls):
+        if not names.intersection(record.checks) and not _leaves_open(sightings, controls):
             return None
         if record.open:
             return "not shown", "open"
-        if placed and not one.answered:
+        if placed and not sightings.answered:
             return "not shown", "not looked at again"
         return ("answered", "accepted") if record.accepted else None
     if code is Code.VIOLATION_WARN:  # refutes nothing, but what rests on this test is not shown by it
@@ -244,17 +244,17 @@ def _told(one: Sightings, controls: _Controls, names: set[str]) -> tuple[DayStat
     return "answered", "accepted" if record.accepted else "closed"
 
 
-def _leaves_open(one: Sightings, controls: _Controls) -> bool:
+def _leaves_open(sightings: Sightings, controls: _Controls) -> bool:
     """Whether a question that no check of a control's own asks leaves it open all the same.
 
     Completeness is in question with whatever is read; how old unread records are is not about what was read.
     """
-    checks = set(one.record.checks)
-    tests = {row["check"] for audit in one.audits for row in audit.rows if row["kind"] == "data"} & checks
+    checks = set(sightings.record.checks)
+    tests = {row["check"] for audit in sightings.audits for row in audit.rows if row["kind"] == "data"} & checks
     if any(control_of_test(name) in controls for name in tests):
         return True
     of_unread = checks <= {"kafka_end_offsets"} and (
-        one.record.finding.partition is None or one.record.finding.span is not None
+        sightings.record.finding.partition is None or sightings.record.finding.span is not None
     )
     return "completeness" in controls and not of_unread and bool(checks - tests - set(RUNNING))
 
@@ -274,10 +274,11 @@ def unproved(
     def of(pipeline: str, sink: str) -> str:
         return f" of pipeline {pipeline}, sink {sink}," if several else ""
 
-    for one in report.sinks:
-        if one.batches_unproved or one.ranges_unproved:
-            what = f"{plural(one.batches_unproved, 'micro-batch', 'micro-batches')} and "
-            yield f"{what}{plural(one.ranges_unproved, 'range')}{of(one.pipeline, one.sink)} could not be proved."
+    for of_sink in report.sinks:
+        if of_sink.batches_unproved or of_sink.ranges_unproved:
+            batches = plural(of_sink.batches_unproved, "micro-batch", "micro-batches")
+            ranges, where = plural(of_sink.ranges_unproved, "range"), of(of_sink.pipeline, of_sink.sink)
+            yield f"{batches} and {ranges}{where} could not be proved."
     reasons: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     counts: dict[tuple[str, str, str], int] = defaultdict(int)
     for control in report.controls:
@@ -292,14 +293,14 @@ def unproved(
     for (pipeline, sink, because), titles in reasons.items():
         on = plural(counts[pipeline, sink, because], "day")
         yield f"{', '.join(titles)}{of(pipeline, sink)} not shown on {on}: {because}."
-    for one in report.sinks:
-        if one.days_without_audit:
-            missed = plural(len(one.days_without_audit), "day")
-            what = f"No audit looked at {missed}{of(one.pipeline, one.sink)} so"
+    for of_sink in report.sinks:
+        if of_sink.days_without_audit:
+            missed = plural(len(of_sink.days_without_audit), "day")
+            what = f"No audit looked at {missed}{of(of_sink.pipeline, of_sink.sink)} so"
             yield f"{what} nothing is known of what Kafka held then."
-        if one.days_partly_audited:
-            missed = plural(len(one.days_partly_audited), "day")
-            what = f"Audits looked at a part of {missed}{of(one.pipeline, one.sink)} so"
+        if of_sink.days_partly_audited:
+            missed = plural(len(of_sink.days_partly_audited), "day")
+            what = f"Audits looked at a part of {missed}{of(of_sink.pipeline, of_sink.sink)} so"
             yield f"{what} nothing is known of what Kafka held in the rest."
     for (pipeline, sink), first in (begins or {}).items():
         before = (min(first, report.generated_at).date() - report.period_from.date()).days
@@ -325,7 +326,7 @@ def unproved(
             "not recorded: an older version of recon made them, or their ledger entries were restored from a record "
             "that does not say."
         )
-    alone = [one for one in report.sinks if one.chain.signed == NOT_ANCHORED]
+    alone = [of_sink for of_sink in report.sinks if of_sink.chain.signed == NOT_ANCHORED]
     if alone:
         yield (
             f"The ledgers of {plural(len(alone), 'sink')} are not anchored outside: one who can write a whole ledger "

@@ -10,10 +10,10 @@ from typing import Literal
 
 from recon.audits.exceptions import Sightings
 from recon.audits.incidents import Item, cause_of, counts_of, grouped, ranges_of
+from recon.base.text import plural
 from recon.model import Code, EntryHead, LedgerSlice
 from recon.model.compliance import ActionRecord, AuditRecord, ChangeRecord, ConfigVersion, IncidentRecord
 from recon.model.proof import OpenFinding, SinkProof
-from recon.text import plural
 
 _STATES = ("open", "accepted", "closed")
 _OF_TESTS = (Code.VIOLATION, Code.VIOLATION_WARN)
@@ -23,17 +23,23 @@ _BY_OTHERS = (Code.MUTATED, Code.UNSTAMPED, Code.RECREATED)
 def incidents(exceptions: Iterable[Sightings]) -> tuple[IncidentRecord, ...]:
     """The exceptions by their causes: open ones first, the worst and the oldest first."""
     by_sink: dict[tuple[str | None, str | None], list[Sightings]] = defaultdict(list)
-    for one in exceptions:
-        by_sink[one.record.finding.pipeline, one.record.finding.sink].append(one)
+    for sightings in exceptions:
+        by_sink[sightings.record.finding.pipeline, sightings.record.finding.sink].append(sightings)
     found = []
     for of_sink in by_sink.values():
-        items = [_item(one) for one in of_sink]
-        of_item = {id(item): one for item, one in zip(items, of_sink, strict=True)}
+        items = [_item(sightings) for sightings in of_sink]
+        of_item = {id(item): sightings for item, sightings in zip(items, of_sink, strict=True)}
         found += [_incident(group, [of_item[id(item)] for item in group]) for group in grouped(items)]
     return tuple(
         sorted(
             found,
-            key=lambda one: (_STATES.index(one.state), one.level.rank, one.detected_at, one.pipeline or "", one.cause),
+            key=lambda incident: (
+                _STATES.index(incident.state),
+                incident.level.rank,
+                incident.detected_at,
+                incident.pipeline or "",
+                incident.cause,
+            ),
         )
     )
 
@@ -41,14 +47,14 @@ def incidents(exceptions: Iterable[Sightings]) -> tuple[IncidentRecord, ...]:
 def items_of(exceptions: Iterable[Sightings], pipeline: str, sink: str) -> list[Item]:
     """The exceptions of a sink, as incidents are made of them: its own, and those of its whole pipeline."""
     return [
-        _item(one)
-        for one in exceptions
-        if one.record.finding.pipeline == pipeline and one.record.finding.sink in (None, sink)
+        _item(sightings)
+        for sightings in exceptions
+        if sightings.record.finding.pipeline == pipeline and sightings.record.finding.sink in (None, sink)
     ]
 
 
-def _item(one: Sightings) -> Item:
-    record = one.record
+def _item(sightings: Sightings) -> Item:
+    record = sightings.record
     finding = record.finding
     if finding.code in _OF_TESTS:  # the rows that a test counts are others in each audit; the test is the same
         finding = replace(finding, message=finding.message.partition(": ")[0])
@@ -59,7 +65,7 @@ def _item(one: Sightings) -> Item:
 
 
 def _incident(items: Sequence[Item], sightings: Sequence[Sightings]) -> IncidentRecord:
-    records = [one.record for one in sightings]
+    records = [sighting.record for sighting in sightings]
     worst = records[0]
     open_ = any(record.open for record in records)
     state: Literal["open", "accepted", "closed"] = (
@@ -96,23 +102,25 @@ def actions(
     found = [action for ledger in slices.values() for action in _of_ledger(ledger)]
     accepted: dict[tuple[str, str, str, datetime], ActionRecord] = {}
     for _, state in states:
-        for one in state.open:
-            if one.accepted is not None and from_ <= one.accepted.at < to:
-                accepted[state.pipeline, state.sink, one.id, one.accepted.at] = _accepted(state, one)
-    return tuple(sorted((*found, *accepted.values()), key=lambda one: (one.at, one.pipeline, one.sink)))
+        for open_finding in state.open:
+            if open_finding.accepted is not None and from_ <= open_finding.accepted.at < to:
+                accepted[state.pipeline, state.sink, open_finding.id, open_finding.accepted.at] = _accepted(
+                    state, open_finding
+                )
+    return tuple(sorted((*found, *accepted.values()), key=lambda action: (action.at, action.pipeline, action.sink)))
 
 
-def _accepted(state: SinkProof, one: OpenFinding) -> ActionRecord:
-    assert one.accepted is not None
-    what = f"finding {one.id}, {one.finding.code}: {one.finding.message}"
+def _accepted(state: SinkProof, open_finding: OpenFinding) -> ActionRecord:
+    assert open_finding.accepted is not None
+    what = f"finding {open_finding.id}, {open_finding.finding.code}: {open_finding.finding.message}"
     return ActionRecord(
         kind="accepted",
-        at=one.accepted.at,
+        at=open_finding.accepted.at,
         pipeline=state.pipeline,
         sink=state.sink,
         what=what,
-        by=one.accepted.by,
-        reason=one.accepted.reason,
+        by=open_finding.accepted.by,
+        reason=open_finding.accepted.reason,
     )
 
 
@@ -172,14 +180,16 @@ def changes(exceptions: Iterable[Sightings]) -> tuple[ChangeRecord, ...]:
     """What audits reported of commits by others, oldest first."""
     found = [
         ChangeRecord(
-            pipeline=one.record.finding.pipeline or "",
-            sink=one.record.finding.sink,
-            code=one.record.finding.code,
-            what=one.record.finding.message,
-            reported_at=one.record.first_seen,
-            versions=one.record.finding.changed_by or (),
+            pipeline=sightings.record.finding.pipeline or "",
+            sink=sightings.record.finding.sink,
+            code=sightings.record.finding.code,
+            what=sightings.record.finding.message,
+            reported_at=sightings.record.first_seen,
+            versions=sightings.record.finding.changed_by or (),
         )
-        for one in exceptions
-        if one.record.finding.code in _BY_OTHERS or one.record.finding.changed_by is not None
+        for sightings in exceptions
+        if sightings.record.finding.code in _BY_OTHERS or sightings.record.finding.changed_by is not None
     ]
-    return tuple(sorted(found, key=lambda one: (one.reported_at, one.pipeline, one.sink or "", one.what)))
+    return tuple(
+        sorted(found, key=lambda change: (change.reported_at, change.pipeline, change.sink or "", change.what))
+    )

@@ -36,9 +36,9 @@ _Where = tuple[str | None, str | None, str | None, int | None]
 class Sightings:
     """An exception with the audits that reported it, oldest first.
 
-    `answered` is whether somebody accepted it, or a later audit saw that all of it is in order: then it refutes no
-    micro-batch and leaves none in doubt, as in the answer of an audit. One that is only not reported any more by an
-    audit that looked elsewhere is closed, and not answered.
+    `answered` is whether somebody accepted it, or a later audit found all of it in order. Then it refutes no
+    micro-batch and leaves none in doubt, as in the answer of an audit. One that is no longer reported, by an audit that
+    looked elsewhere, is closed and not answered.
     """
 
     record: ExceptionRecord
@@ -74,13 +74,17 @@ def exceptions(
         for key, finding in of_audit.items():
             seen[key].append((audit, finding))
     by_kind: dict[tuple[str, str | None], list[OpenFinding]] = defaultdict(list)
-    for one in opened:
-        by_kind[one.finding.subject.kind, one.finding.sink].append(one)
+    for open_finding in opened:
+        by_kind[open_finding.finding.subject.kind, open_finding.finding.sink].append(open_finding)
     for key, sightings in seen.items():
         finding, last = sightings[-1][1], sightings[-1][0]
-        known_as = [one for one in by_kind[finding.subject.kind, finding.sink] if one.includes(finding)]
-        by = next((one.accepted for one in known_as if one.accepted is not None), None)
-        accepted = by is not None and all(one.accepted is not None for one in known_as)
+        known_as = [
+            open_finding
+            for open_finding in by_kind[finding.subject.kind, finding.sink]
+            if open_finding.includes(finding)
+        ]
+        by = next((open_finding.accepted for open_finding in known_as if open_finding.accepted is not None), None)
+        accepted = by is not None and all(open_finding.accepted is not None for open_finding in known_as)
         closed, how, answered = _end(history, finding, last, by if accepted else None, still_known=bool(known_as))
         names = reported_by[key]
         yield Sightings(
@@ -91,7 +95,7 @@ def exceptions(
                 audits=len(sightings),
                 open=closed is None,
                 accepted=how if accepted else "",
-                id=next((one.id for one in known_as), ""),
+                id=next((open_finding.id for open_finding in known_as), ""),
                 checks=tuple(sorted(names)),
                 owner=next((owners[name] for name in names.values() if owners.get(name)), owners.get("", "")),
                 closed_at=closed,
@@ -135,9 +139,9 @@ class _History:
         found: dict[_Where, list[tuple[datetime, Span]]] = defaultdict(list)
         for audit in (*self._audits, *self._behind):
             for row in audit.rows:
-                for one in row["findings"]:
-                    if one.code is Code.REPAIRED and one.span is not None:
-                        found[_where(one)].append((audit.generated_at, one.span))
+                for finding in row["findings"]:
+                    if finding.code is Code.REPAIRED and finding.span is not None:
+                        found[_where(finding)].append((audit.generated_at, finding.span))
         return found
 
     def repaired(self, finding: Finding, last: StoredAudit) -> datetime | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recon.lazy import np
+from recon.base.lazy import np
 from recon.model import Finding, LedgerSlice, RangeTable
 from recon.model.ledger import sortable
 

@@ -1,7 +1,7 @@
 """Groups findings by their cause: one DELETE is one incident, however many ranges and checks tell of it. No I/O.
 
-Findings belong together where evidence says so, never by their sentences: they name the same commit of the sink, the
-same offsets, or the same micro-batch.
+Findings belong together where they name the same commit of the sink, the same offsets, or the same micro-batch; their
+sentences are not compared.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from recon.audits.proof import advances, refutes
+from recon.base.text import plural, some
 from recon.judge.history.table_history import rows_lost
 from recon.model import (
     RUNNING,
     CheckResult,
     Code,
-    DeltaCommit,
-    DeltaWitness,
     Finding,
     HarmCount,
     HarmedRange,
@@ -29,6 +28,8 @@ from recon.model import (
     Level,
     NextStep,
     SinkChange,
+    TableCommit,
+    TableLog,
     Witnesses,
     known,
 )
@@ -37,7 +38,6 @@ from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, stays_open
-from recon.text import plural, some
 
 _MESSAGES = 20  # kept of one incident; run_results.json has all findings
 _IDS = 5  # commands of one kind that are spelled out
@@ -128,41 +128,59 @@ def items_of(witnesses: Witnesses, results: Sequence[CheckResult], sinks: Sequen
     for result in results:
         for finding in result.findings:
             sink = finding.sink or result.sink or only
-            known_as = [one for name, of_sink in earlier.items() if sink in (None, name) for one in of_sink]
-            of_check = [one for one in known_as if one.check == result.check]
+            known_as = [
+                open_finding for name, of_sink in earlier.items() if sink in (None, name) for open_finding in of_sink
+            ]
+            of_check = [open_finding for open_finding in known_as if open_finding.check == result.check]
             if finding.code is Code.REPAIRED:
-                for one in (one for one in of_check if _holds(one, finding)):
-                    original = replace(finding, code=one.finding.code, message=one.finding.message)
-                    add(Item(original, result.check, sink, one.first_seen, "repaired", one.id))
+                for open_finding in (waiting for waiting in of_check if _holds(waiting, finding)):
+                    original = replace(finding, code=open_finding.finding.code, message=open_finding.finding.message)
+                    add(Item(original, result.check, sink, open_finding.first_seen, "repaired", open_finding.id))
             elif finding.level in (Level.FAIL, Level.UNPROVED):
                 add(_open_item(finding, result.check, sink, of_check, witnesses.now))
     for name, of_sink in earlier.items():
-        for one in of_sink:
-            by = one.accepted
+        for open_finding in of_sink:
+            by = open_finding.accepted
             if by is not None:
                 says = f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}"
-                add(Item(one.finding, one.check, name, one.first_seen, "accepted", one.id, says))
-            elif not judged & {(name, one.check), (None, one.check)}:
-                add(Item(one.finding, one.check, name, one.first_seen, "open", one.id))
+                add(
+                    Item(
+                        open_finding.finding,
+                        open_finding.check,
+                        name,
+                        open_finding.first_seen,
+                        "accepted",
+                        open_finding.id,
+                        says,
+                    )
+                )
+            elif not judged & {(name, open_finding.check), (None, open_finding.check)}:
+                add(
+                    Item(
+                        open_finding.finding, open_finding.check, name, open_finding.first_seen, "open", open_finding.id
+                    )
+                )
     return list(items.values())
 
 
 def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence[OpenFinding], now: datetime) -> Item:
     """A finding of this audit, with its age and id where an earlier audit knew it, or a later one will."""
     finding = finding.as_said
-    known_as = [one for one in earlier if one.accepted is None and one.includes(finding)]
-    first_seen = min((one.first_seen for one in known_as), default=now)
+    known_as = [
+        open_finding for open_finding in earlier if open_finding.accepted is None and open_finding.includes(finding)
+    ]
+    first_seen = min((open_finding.first_seen for open_finding in known_as), default=now)
     id_ = ""
     if stays_open(check, finding):
-        id_ = next((kept for one in known_as if (kept := one.keeps_id(finding))), finding.subject.id)
+        id_ = next((kept for open_finding in known_as if (kept := open_finding.keeps_id(finding))), finding.subject.id)
     return Item(finding, check, sink, first_seen, "open", id_)
 
 
-def _holds(one: OpenFinding, repaired: Finding) -> bool:
+def _holds(open_finding: OpenFinding, repaired: Finding) -> bool:
     """Whether a range that is repaired is of an open finding."""
-    if one.finding.span is None or repaired.span is None or not one.is_at(repaired):
+    if open_finding.finding.span is None or repaired.span is None or not open_finding.is_at(repaired):
         return False
-    return one.finding.span.start <= repaired.span.start and repaired.span.end <= one.finding.span.end
+    return open_finding.finding.span.start <= repaired.span.start and repaired.span.end <= open_finding.finding.span.end
 
 
 # -- which findings have one cause ------------------------------------------------------------------------------------
@@ -181,8 +199,8 @@ def grouped(items: Sequence[Item]) -> Iterator[list[Item]]:
     for at, item in enumerate(items):
         for key in _keys(item):
             root[find(at)] = find(first.setdefault(key, at))
-    for one, other in _meeting(items):
-        root[find(one)] = find(other)
+    for at, other in _overlapping(items):
+        root[find(at)] = find(other)
     groups: dict[int, list[Item]] = defaultdict(list)
     for at, item in enumerate(items):
         groups[find(at)].append(item)
@@ -213,7 +231,7 @@ def _is_general(finding: Finding) -> bool:
     return finding.code in (Code.TAMPERED, Code.PHANTOM_ROWS, Code.RECREATED, Code.STALLED, Code.LOSS_AHEAD)
 
 
-def _meeting(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
+def _overlapping(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
     """Findings of one kind whose offsets meet; what was never written also where it only touches."""
     places: dict[Hashable, list[tuple[Span, int]]] = defaultdict(list)
     for at, item in enumerate(items):
@@ -245,7 +263,7 @@ def _incident(
     log = (known(witnesses.delta) or {}).get(sink or "")
     changes = _changes(left, log)
     ids = tuple(dict.fromkeys(item.id for item in left if item.id))
-    known_ids = {one.id for proof in witnesses.proofs.of_sink.values() for one in proof.open}
+    known_ids = {open_finding.id for proof in witnesses.proofs.of_sink.values() for open_finding in proof.open}
     kept = [item for item in left if not item.id or item.id in known_ids or is_kept(item)]
     return Incident(
         id=next(iter(ids), ""),
@@ -324,7 +342,11 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     found = [item.finding for item in items]
     if harm == "twice" and (doubled := _doubled(found)) is not None:
         return doubled
-    counted = [one.rows for one in found if one.rows is not None and (one.span is None or one.rows != one.span.size)]
+    counted = [
+        finding.rows
+        for finding in found
+        if finding.rows is not None and (finding.span is None or finding.rows != finding.span.size)
+    ]
     counting = [item.check for item in items if item.finding.rows is not None and item.finding.span is None]
     if len(counting) > len(set(counting)):
         return None  # one check counted rows twice, which may be the same ones
@@ -332,7 +354,7 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
         # Rows that one check counts and another names are the same ones: as many as the larger number are certain.
         return max((certain, *counted)) or None
     # One count beside findings that count nothing: it is of all of them, where they name one range or none.
-    ranges = {one.span for one in found if one.span is not None}
+    ranges = {finding.span for finding in found if finding.span is not None}
     return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
 
 
@@ -341,23 +363,23 @@ def _doubled(findings: Sequence[Finding]) -> int | None:
 
     A finding of a whole range counts rows that others name by their offsets.
     """
-    total, left = 0, sorted(findings, key=lambda one: -one.span.size if one.span is not None else 0)
+    total, left = 0, sorted(findings, key=lambda finding: -finding.span.size if finding.span is not None else 0)
     while left:
         outer, *others = left
         if outer.rows is None or outer.span is None:
             return None
         whole, within, left = Spans.of([outer.span]), list[Finding](), list[Finding]()
         rows = outer.rows
-        for one in others:
-            mine = Spans.of([one.span] if one.span is not None else ())
-            if _place(one) != _place(outer) or not whole.intersect(mine):
-                left.append(one)
+        for finding in others:
+            mine = Spans.of([finding.span] if finding.span is not None else ())
+            if _place(finding) != _place(outer) or not whole.intersect(mine):
+                left.append(finding)
             elif mine.minus(whole):
                 return None
             elif mine == whole:
-                rows = max(rows, one.rows or 0)
+                rows = max(rows, finding.rows or 0)
             else:
-                within.append(one)
+                within.append(finding)
         of_parts = _doubled(within)
         if of_parts is None:
             return None
@@ -369,14 +391,14 @@ def _place(finding: Finding) -> tuple[str | None, str | None, int | None]:
     return finding.topic, finding.topic_id, finding.partition
 
 
-def _changes(items: Sequence[Item], log: DeltaWitness | None) -> tuple[SinkChange, ...]:
+def _changes(items: Sequence[Item], log: TableLog | None) -> tuple[SinkChange, ...]:
     """The commits that the findings name, as far as the log that was read has them."""
     versions = sorted({version for item in items for version in item.finding.changed_by or ()})
     commits = log.commits if log is not None else {}
     return tuple(_change(commits[version]) for version in versions if version in commits)
 
 
-def _change(commit: DeltaCommit) -> SinkChange:
+def _change(commit: TableCommit) -> SinkChange:
     made_by = commit.made_by
     if commit.stamp is not None:
         made_by = {"pipeline": commit.stamp.pipeline, "sink": commit.stamp.sink}
@@ -391,7 +413,7 @@ def _change(commit: DeltaCommit) -> SinkChange:
     )
 
 
-def cause_of(items: Sequence[Item], changes: Sequence[SinkChange], log: DeltaWitness | None) -> str:
+def cause_of(items: Sequence[Item], changes: Sequence[SinkChange], log: TableLog | None) -> str:
     """What happened, in a sentence that says no more than the findings."""
     worst = items[0].finding
     versions = sorted({version for item in items for version in item.finding.changed_by or ()})

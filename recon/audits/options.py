@@ -1,4 +1,4 @@
-"""What an audit is asked to do."""
+"""The options of an audit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recon.base.errors import ConfigError
 from recon.checks.select import LastRun
-from recon.errors import ConfigError
 from recon.model import CheckResult
 
 if TYPE_CHECKING:
@@ -97,6 +97,6 @@ def texts(name: str, value: object) -> tuple[str, ...]:
         ConfigError: it is something else.
     """
     several = [value] if isinstance(value, str) else value or []
-    if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in several):
+    if not isinstance(several, Iterable) or not all(isinstance(text, str) for text in several):
         raise ConfigError(f"{name} {value!r} is not a list of texts; give a list such as ['pipeline:orders']")
     return tuple(several)

@@ -7,17 +7,18 @@ from pathlib import Path
 
 from recon.audits.anchor import contradiction
 from recon.audits.compliance import compliance
-from recon.errors import ConfigError
-from recon.instants import instant
-from recon.ledger import open_ledger
-from recon.ledger.chain import sealed_text
-from recon.ledger.heads import leaves, signing
-from recon.ledger.heads.merkle import beside
-from recon.ledger.heads.notes import Head
-from recon.ledger.ledger import Ledger, utc_now
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError
+from recon.base.instants import instant
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.model.pack import Pack, PackedChain
 from recon.project import Project, as_project
+from recon.write.ledger import open_ledger
+from recon.write.ledger.chain import sealed_text
+from recon.write.ledger.heads import leaves, signing
+from recon.write.ledger.heads.merkle import beside
+from recon.write.ledger.heads.notes import Head
+from recon.write.ledger.ledger import Ledger
 
 MOST_ENTRIES = 100_000  # about 12 MB of a page
 _FIGURES = ("batches", "offsets", "rows_written", "rows_filtered", "rows_quarantined")
@@ -69,7 +70,7 @@ def _chain(
     names = (sink.pipeline, sink.sink)
     run = ledger.slice(*names, report.period_from, until)
     # An entry that is stored twice is one.
-    entries = {one.entry_hash: (one, text) for one, text in zip(run.heads, run.offsets_texts, strict=True)}
+    entries = {entry.entry_hash: (entry, text) for entry, text in zip(run.heads, run.offsets_texts, strict=True)}
     for anchor in run.heads[: run.anchors]:
         entries.pop(anchor.entry_hash, None)
     path: tuple[bytes, ...] = ()
@@ -90,7 +91,7 @@ def _chain(
     return PackedChain(
         pipeline=sink.pipeline,
         sink=sink.sink,
-        texts=tuple(sealed_text(one, text) for one, text in entries.values()),
+        texts=tuple(sealed_text(entry, text) for entry, text in entries.values()),
         hashes=tuple(entries),
         begin=begin,
         path=path,

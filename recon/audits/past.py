@@ -11,17 +11,17 @@ from itertools import groupby
 from typing import Any
 
 from recon.audits import summary
-from recon.errors import EvidenceError, LedgerError
-from recon.evidence import delta_commits
-from recon.ledger import Ledger, arrow
-from recon.ledger.results import RUN, evidence_of, findings_of, is_sealed
-from recon.ledger.store import Filter
+from recon.base.errors import EvidenceError, LedgerError
+from recon.base.storage import Storage
+from recon.base.text import first_line, some
 from recon.model import CheckResult, Finding, Level
 from recon.model.past import DayCost, DayLag, Detection, PastAudit, PastAudits, PipelineLag, Spell, Strip
 from recon.model.proof import OpenFinding
 from recon.project import Pipeline, Project
-from recon.storage import Storage
-from recon.text import first_line, some
+from recon.witness import delta_commits
+from recon.write.ledger import Ledger, arrow
+from recon.write.ledger.results import RUN, evidence_of, findings_of, is_sealed
+from recon.write.ledger.store import Filter
 
 DAYS = 30  # of a report that nobody asked for more
 MAX_DAYS = 92  # of a calendar
@@ -201,8 +201,8 @@ def _seen(pipeline: Pipeline, results: Sequence[CheckResult], edited: bool) -> _
 def _worst(seen: Iterable[_Seen]) -> str:
     """The worst answer of a day; one that a partial audit could not give counts where no other was given."""
     listed = list(seen)
-    whole = [one for one in listed if not one.partial or one.answer == "not complete"]
-    return max((one.answer for one in whole or listed), key=_ANSWERS.index)
+    whole = [verdict for verdict in listed if not verdict.partial or verdict.answer == "not complete"]
+    return max((verdict.answer for verdict in whole or listed), key=_ANSWERS.index)
 
 
 def _of_days(days: Mapping[date, Sequence[_Seen]]) -> dict[date, tuple[str, int]]:
@@ -313,10 +313,12 @@ def _detections(
                 for finding in result.findings:
                     if result.kind != "evidence" or finding.level is not Level.FAIL:
                         continue
-                    one = OpenFinding(finding=finding, check=result.check, first_seen=audit.at, last_seen=audit.at)
-                    if one.id not in known and name in looked:
+                    open_finding = OpenFinding(
+                        finding=finding, check=result.check, first_seen=audit.at, last_seen=audit.at
+                    )
+                    if open_finding.id not in known and name in looked:
                         found.append((name, finding, audit.at))
-                    known.add(one.id)
+                    known.add(open_finding.id)
             looked.add(name)
     at = _CommitTimes(project, ledger, [finding for _, finding, _ in found], first)
     together: dict[tuple[Any, ...], list[tuple[str, Finding, datetime]]] = defaultdict(list)
@@ -333,7 +335,7 @@ def _detections(
         )
         for (name, sink, seen, happened), members in together.items()
     ]
-    return tuple(sorted(detections, key=lambda one: one.first_seen, reverse=True)[:MAX_DETECTIONS])
+    return tuple(sorted(detections, key=lambda detection: detection.first_seen, reverse=True)[:MAX_DETECTIONS])
 
 
 class _CommitTimes:

@@ -47,10 +47,10 @@ def advance(
 ) -> SinkProof | None:
     """The state after an audit of one sink; None where there is nothing new to remember of it.
 
-    An audit advances the proof where every check that "complete" rests on was evaluated for this sink; what such a
-    check refuted, or could not decide, stays open. Nothing advances beyond what was judged: the position stops before
-    a micro-batch that is in flight. Of an audit that could not evaluate them all, what it refuted stays open alone:
-    the next one judges the same entries again, and may answer the questions.
+    An audit advances the proof where every check that "complete" needs was evaluated for this sink. What such a check
+    refuted, or could not decide, stays open. Nothing advances beyond what was judged: the position stops before a
+    micro-batch that is in flight. Where not all of these checks could be evaluated, only what was refuted stays open:
+    the next audit judges the same entries again.
 
     Args:
         before: the state that the audit went on from.
@@ -64,7 +64,7 @@ def advance(
     if ledger is None or not refutes(sink, witnesses):
         return None
     witnesses = replace(witnesses, sink=sink)
-    before = with_topic_ids(before, witnesses) if before is not None else None
+    before = with_topic_ids(before, ledger) if before is not None else None
     audit = SinkAudit(before=before, ledger=ledger, witnesses=witnesses, results=mine)
     if not _whole(mine, sink):
         return _with_refuted(audit, invocation_id)
@@ -147,8 +147,8 @@ def _with_refuted(audit: SinkAudit, invocation_id: str) -> SinkProof | None:
 def _by_place(found: Iterable[OpenFinding]) -> defaultdict[tuple[str, FindingPlace], list[OpenFinding]]:
     """Findings by their check and place."""
     places: defaultdict[tuple[str, FindingPlace], list[OpenFinding]] = defaultdict(list)
-    for one in found:
-        places[one.check, place_of(one.finding)].append(one)
+    for open_finding in found:
+        places[open_finding.check, place_of(open_finding.finding)].append(open_finding)
     return places
 
 
@@ -233,7 +233,9 @@ def _open(before: SinkProof | None, results: Sequence[CheckResult], now: datetim
     """What is open after an audit: its own findings, and earlier ones that no check of it could look at."""
     earlier = before.open if before is not None else ()
     ran = {r.check for r in results}
-    kept = [one for one in earlier if one.accepted is not None or one.check not in ran]
+    kept = [
+        open_finding for open_finding in earlier if open_finding.accepted is not None or open_finding.check not in ran
+    ]
     return [*kept, *_found(earlier, results, now)]
 
 
@@ -242,7 +244,11 @@ def _found(earlier: Sequence[OpenFinding], results: Sequence[CheckResult], now: 
     places = _by_place(earlier)
     for check, reported in ((r.check, f) for r in results for f in r.findings if stays_open(r.check, f)):
         finding = reported.as_said  # each audit adds the age to the message anew
-        known_as = [one for one in places[check, place_of(finding)] if one.accepted is None and one.includes(finding)]
-        first_seen = min((one.first_seen for one in known_as), default=now)
-        id_ = next((kept for one in known_as if (kept := one.keeps_id(finding))), "")
+        known_as = [
+            open_finding
+            for open_finding in places[check, place_of(finding)]
+            if open_finding.accepted is None and open_finding.includes(finding)
+        ]
+        first_seen = min((open_finding.first_seen for open_finding in known_as), default=now)
+        id_ = next((kept for open_finding in known_as if (kept := open_finding.keeps_id(finding))), "")
         yield OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now, known_as=id_)

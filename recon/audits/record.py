@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from recon.base.decision import this_user
 from recon.checks.bound import Bound
-from recon.decision import this_user
 from recon.model import CheckResult, RunRecord
 from recon.project import Project
 
@@ -20,6 +20,6 @@ def record_of(project: Project, configured: Sequence[Bound], results: Sequence[C
         by=this_user(),
         config=name,
         config_hash=digest,
-        checks=dict(Counter(bound.pipeline for bound in configured)),
+        checks=dict(Counter(bound.pipeline for bound in configured if bound.pipeline)),
         stopped=any(result.message == STOPPED for result in results),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -29,6 +29,10 @@ from recon.audits.record import STOPPED, record_of
 from recon.audits.session import AuditSession
 from recon.audits.sources import Brokers, Sources
 from recon.audits.store import store, store_proofs
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError
+from recon.base.instants import instant
+from recon.base.text import first_line, plural, some
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
@@ -36,20 +40,16 @@ from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
 from recon.checks.samples import Samples
 from recon.checks.select import asks_last_run, select, unmatched
-from recon.errors import ConfigError
 from recon.events import Emitter
-from recon.instants import instant
-from recon.ledger.heads.signing import public_keys
-from recon.ledger.ledger import utc_now
-from recon.ledger.results import History
 from recon.model import CheckResult, LedgerSlice, PipelineFacts, RunResult, Unavailable, Witnesses, known
 from recon.model.books import BookLine
-from recon.project import Pipeline, Project, as_project
+from recon.project import Pipeline, Project, Sink, Table, as_project
 from recon.reports.audit_run import AuditRun
-from recon.sinks import open_sink
-from recon.sinks.catalog import ProjectTables
 from recon.spark.connect import analysed
-from recon.text import first_line, plural, some
+from recon.write.ledger.heads.signing import public_keys
+from recon.write.ledger.results import History
+from recon.write.ledger.store import USUAL
+from recon.write.sinks.catalog import ProjectTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,10 +78,9 @@ def run_audit(
         project: where recon.yml is, or a `Project`.
         select: dbt-like selectors; everything when empty.
         exclude: selectors of what not to run.
-        from_: begin of a period that is examined again: a datetime, a date, or a text as `--from` takes it; UTC where
-            it has no time zone. By default the audit goes on behind the last ledger entry
-            that an audit judged, and looks at the last hour again (the last 24 hours while a finding is open); the
-            first one judges the whole ledger.
+        from_: begin of a period to examine again: a datetime, a date, or a text as `--from` takes it; UTC without a
+            time zone. By default the audit goes on behind the last ledger entry that an audit judged, and judges the
+            last hour again (24 hours while a finding is open). The first audit judges the whole ledger.
         to: end of such a period, excluded, but for a date, which includes that day; now by default. With `from_` or
             `to` the proof does not advance.
         fail_fast: stop at the first failure; what did not run is `skipped`.
@@ -136,6 +135,11 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     unknown = unmatched(candidates, [*options.select, *options.exclude], options.last)
     if not bounds and (options.select or options.exclude):
         raise ConfigError("; ".join([*unknown, "no check is selected, so nothing was audited"]))
+    if not bounds and not project.pipelines:
+        raise ConfigError(
+            "recon.yml has neither pipelines nor data_tests of its tables, so nothing was audited; write data_tests "
+            "below an entry of tables"
+        )
     if options.require_complete:
         _require_checked(project, options, candidates, bounds)
     if options.on_start:
@@ -146,8 +150,8 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         project=project.name,
         invocation_id=str(uuid.uuid4()),
         started_at=started,
-        pipelines=tuple(dict.fromkeys(bound.pipeline for bound in bounds)),
-        partial=tuple(dict.fromkeys(bound.pipeline for bound in configured if bound.unique_id not in chosen)),
+        pipelines=_pipelines_of(bounds),
+        partial=_pipelines_of(bound for bound in configured if bound.unique_id not in chosen),
     )
     events.started(len(bounds))
     run = _Run(project, options, started, bounds)
@@ -161,17 +165,22 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     return events.finished(outcome, run.witnesses, options)
 
 
+def _pipelines_of(bounds: Iterable[Bound]) -> tuple[str, ...]:
+    """The pipelines that these checks are about; an entry of `tables` is of none."""
+    return tuple(dict.fromkeys(bound.pipeline for bound in bounds if bound.pipeline is not None))
+
+
 def _require_checked(project: Project, options: Options, candidates: Sequence[Bound], bounds: Sequence[Bound]) -> None:
-    """Raises where a pipeline that must be proved complete is looked at by no check, and so would have no answer."""
+    """Raises where a pipeline that must be proved complete has no check of evidence, and so would have no answer."""
     selectors = [selector for selector in options.select if not asks_last_run([selector])]
     if missing := unmatched(candidates, selectors, options.last):
         raise ConfigError("; ".join([*missing, "what is not there cannot be complete, so nothing was audited"]))
-    checked = {bound.pipeline for bound in bounds}
+    checked = {bound.pipeline for bound in bounds if bound.kind == "evidence"}
     without = [pipeline.name for pipeline in project.pipelines if pipeline.name not in checked]
     if without and not options.select and not options.exclude and options.only is None:
         raise ConfigError(
-            f"no enabled check looks at {', '.join(without)}, so nothing was audited: it could not be proved complete; "
-            "give it data_tests such as offset_continuity, or select the others"
+            f"no enabled check of evidence looks at {', '.join(without)}, so nothing was audited: it could not be "
+            "proved complete; give it data_tests such as offset_continuity, or select the others"
         )
 
 
@@ -184,7 +193,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
         if options.on_result:
             options.on_result(len(results), len(bounds), result)
     # Whoever selects checks of rows alone still gets the picture of the pipeline: evidence is read for it now.
-    evidence = {name: run.evidence_of(name) for name in run.reached}
+    evidence = {name: run.evidence_of(name) for name in run.reached if run.has_stream(name, configured)}
     run.session.raise_refusal()
     lines, without_books = _books(project, run.session, run.witnesses, results)
     finished = utc_now()
@@ -251,7 +260,7 @@ def facts_of(
         incidents = incidents_of(witnesses, of_pipeline, [sink.name for sink in pipeline.sinks], keeps=keeps)
         sinks = tuple(with_account(sink, evidence.of_sink(sink.name)) for sink in facts.sinks)
         return replace(facts, incidents=incidents, sinks=sinks)
-    except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
+    except Exception as error:  # whatever an edited ledger leads to: the other pipelines are reported all the same
         return _without_figures(project, pipeline, witnesses, results, _unforeseen(error))
 
 
@@ -263,7 +272,7 @@ def _without_figures(
     unread = replace(witnesses, ledgers=Unavailable("ledgers", reason))
     try:
         facts = summary.pipeline_facts(project, pipeline, unread, results)
-    except Exception:  # nor without its ledger: what its checks found is left
+    except Exception:  # not even without its ledger: only what its checks found is reported
         mine = [result for result in results if result.pipeline == pipeline.name]
         outcome, because = summary.answer(mine, [sink.name for sink in pipeline.sinks], reads=pipeline.source.kind)
         facts = PipelineFacts(
@@ -313,7 +322,11 @@ class _Run:
         self.now = options.now or began  # as of which everything is judged
         self.brokers = Brokers()
         self.session = AuditSession(
-            project, options.no_spark, options.spark, tidies=options.keep, spark_log=options.spark_log
+            project,
+            options.no_spark,
+            options.spark,
+            tidies=USUAL if options.keep else None,
+            spark_log=options.spark_log,
         )
         self.failing_rows: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.reached: dict[str, None] = {}  # pipelines whose turn had come when --fail-fast stopped
@@ -330,6 +343,18 @@ class _Run:
             sources = of_witnesses(self.project, self._pipelines[name], self.session, self.brokers)
             self._evidence[name] = collect(sources, bounds, self.options, self.now)
         return self._evidence[name]
+
+    def has_stream(self, name: str, configured: Sequence[Bound]) -> bool:
+        """Whether a pipeline is more than its tables, as one that was imported is: it has an answer then.
+
+        Evidence checks say so, or a ledger that is there, in which something may be open.
+        """
+        if any(bound.kind == "evidence" and bound.pipeline == name for bound in configured):
+            return True
+        try:
+            return self.session.ledger().exists()
+        except Exception:  # what cannot be read may hold an open finding
+            return True
 
     @property
     def witnesses(self) -> Mapping[str, Witnesses]:
@@ -353,56 +378,59 @@ class _Run:
     def _evaluated(self, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
         evidence = [bound for bound in bounds if bound.kind == "evidence"]
         for bound in evidence:
-            self.reached[bound.pipeline] = None
+            self.reached |= dict.fromkeys(_pipelines_of([bound]))
             self._announce(bound)
             yield from runner.run_evidence([bound], self._seen_by, utc_now)
         of_rows = bounds[len(evidence) :]
-        self.reached |= {bound.pipeline: None for bound in of_rows}
-        for (pipeline, sink), group in groupby(of_rows, _table_of):
+        self.reached |= dict.fromkeys(_pipelines_of(of_rows))
+        for _, group in groupby(of_rows, _table_of):
             of_table = list(group)
             self._announce(of_table[0])
-            yield from self._of_table(self._pipelines[pipeline], sink, of_table)
+            yield from self._of_table(of_table)
 
     def _seen_by(self, bound: Bound) -> Witnesses:
+        assert bound.pipeline is not None, "evidence is of pipelines alone"
         return self.evidence_of(bound.pipeline).seen_by(bound)
 
     def _announce(self, bound: Bound) -> None:
         if self.options.on_check:
             self.options.on_check(bound.name)
 
-    def _of_table(self, pipeline: Pipeline, sink_name: str, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
+    def _of_table(self, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
         """The results of one table's checks of rows, in their order; `error` where they cannot be evaluated."""
         given = 0
         try:
-            for result in self._table(pipeline, sink_name, bounds):
+            for result in self._table(bounds):
                 given += 1
                 yield result
         except Exception as error:  # not of a check, but of what they share: the other tables are still measured
             broken = Unavailable("rows", f"the checks of this table could not be evaluated: {reason_of(error)}")
             yield from (runner.without_answer(bound, broken, utc_now) for bound in bounds[given:])
 
-    def _table(self, pipeline: Pipeline, sink_name: str, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
+    def _table(self, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
         """The results of one table's checks of rows."""
-        sink = next(sink for sink in pipeline.sinks if sink.name == sink_name)
-        target = self.project.location(sink)
+        pipeline, of_rows = self._subject(bounds[0])
+        target = self.project.location(of_rows)
         spark = self.session.for_rows()
         if isinstance(spark, Unavailable):
             yield from (runner.without_answer(bound, spark, utc_now) for bound in bounds)
             return
+        tables = ProjectTables(self.project, spark)
         context = ScanContext(
-            tables=ProjectTables(self.project, spark),
+            tables=tables,
             history=self._history,
             keep_failures=self._keep_failing_rows if self.options.keep else None,
             fail_fast=self.options.fail_fast,
-            samples=Samples.of(self.project, sink),
+            samples=Samples.of(self.project, of_rows),
         )
-        if any(bound.config.incremental for bound in bounds) and sink.kind == "delta":
-            from recon import incremental  # most audits have no such check, and need not load it
+        of_new_rows = any(bound.config.incremental for bound in bounds)
+        if of_new_rows and pipeline and not isinstance(of_rows, Table) and of_rows.kind == "delta":
+            from recon.audits import incremental  # most audits have no such check, and need not load it
 
             sink_scan = incremental.SinkScan(
                 project=self.project,
                 pipeline=pipeline,
-                sink=sink,
+                sink=of_rows,
                 spark=spark,
                 refresh=self.options.full_refresh,
                 keep=self.options.keep,
@@ -410,12 +438,18 @@ class _Run:
             yield from incremental.results(sink_scan, bounds, utc_now, context)
             return
         try:
-            table = analysed(open_sink(self.project, pipeline.name, sink).table(spark))
+            table = analysed(tables.rows_of(pipeline, of_rows))
         except Exception as error:  # AnalysisException and whatever the filesystem raises
             unreadable = Unavailable("rows", f"table {target} cannot be read: {reason_of(error)}")
             yield from (runner.without_answer(bound, unreadable, utc_now) for bound in bounds)
             return
         yield from runner.run_table(bounds, table, target, utc_now, context)
+
+    def _subject(self, bound: Bound) -> tuple[Pipeline | None, Sink | Table]:
+        """The table whose rows a check is about, and the pipeline that writes it; none for an entry of `tables`."""
+        if bound.pipeline is None:
+            return None, next(table for table in self.project.tables if table.name == bound.sink)
+        return self.project.find_sink(bound.pipeline, bound.sink)
 
     def _keep_failing_rows(self, bound: Bound, rows: Sequence[Mapping[str, Any]]) -> None:
         self.failing_rows[bound.unique_id] = rows
@@ -423,7 +457,7 @@ class _Run:
 
 def _table_of(bound: Bound) -> tuple[str, str]:
     """The table that a check of rows reads; evidence checks come before all tables."""
-    return ("", "") if bound.kind == "evidence" else (bound.pipeline, bound.sink or "")
+    return ("", "") if bound.kind == "evidence" else (bound.pipeline or "", bound.sink or "")
 
 
 def _as_of(run: _Run) -> Iterator[str]:
@@ -454,12 +488,14 @@ def _first_of_observed(project: Project, evidence: Mapping[str, Evidence]) -> It
 def _not_incremental(project: Project, bounds: Sequence[Bound]) -> Iterator[str]:
     """Notes on incremental checks that measured a whole table."""
     kinds = {(pipe.name, sink.name): sink.kind for pipe in project.pipelines for sink in pipe.sinks}
-    tables = {(b.pipeline, b.sink or "") for b in bounds if b.kind == "data" and b.config.incremental}
+    kinds |= {("", table.name): "an entry of tables" for table in project.tables}
+    tables = {(b.pipeline or "", b.sink or "") for b in bounds if b.kind == "data" and b.config.incremental}
     for pipeline, sink in sorted(tables):
         if kinds[pipeline, sink] != "delta":
             yield (
-                f"pipeline {pipeline}, sink {sink}: only sinks of kind delta tell which rows are new; checks "
-                f"with incremental: true measured all rows of this one ({kinds[pipeline, sink]})"
+                f"{f'pipeline {pipeline}, sink {sink}' if pipeline else f'table {sink}'}: only sinks of kind delta "
+                f"tell which rows are new; checks with incremental: true measured all rows of this one "
+                f"({kinds[pipeline, sink]})"
             )
 
 

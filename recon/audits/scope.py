@@ -1,16 +1,16 @@
-"""What a verdict speaks of: from which micro-batch and offsets on, and what somebody accepted. No I/O."""
+"""What a verdict covers: from which micro-batch and offsets on, and what somebody accepted. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from recon.base.lazy import np
+from recon.base.text import plural
 from recon.judge.rows.surplus_rows import EarlierBatches
-from recon.lazy import np
 from recon.model import CheckResult, Code, LedgerSlice, RangeTable
 from recon.model.ledger import firsts, sortable
 from recon.model.positions import beginning, partition_name
 from recon.model.proof import SinkProof
-from recon.text import plural
 
 Place = tuple[int, str, str | None, int]  # source, topic, topic id, partition
 
@@ -18,8 +18,8 @@ Place = tuple[int, str, str | None, int]  # source, topic, topic id, partition
 def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice]) -> str:
     """The micro-batches and offsets of each sink: "micro-batch 3 (orders-0 from offset 3000) to 812".
 
-    What audits proved before is among them where this one goes on from there. An audit of a period that does not, or
-    before which there was none, speaks of the period's micro-batches alone, not of the one before it.
+    What audits proved before is among them where this one goes on from there. Otherwise the audit speaks of its
+    period's micro-batches alone, not of the one before it.
     """
     parts = []
     for sink, ledger in ledgers.items():
@@ -50,7 +50,7 @@ def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice
 def unwitnessed_before(
     proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice], results: Sequence[CheckResult]
 ) -> str:
-    """The first micro-batch that the verdict speaks of, where others are known to have run before; else ""."""
+    """The first micro-batch that the verdict covers, where others are known to have run before; else ""."""
     found = {f.sink for r in results for f in r.findings if f.code is Code.UNWITNESSED and f.sink is not None}
     proved = _proved(proofs)
     firsts = {proof.first_batch_id for proof in proved.values() if proof.memory(EarlierBatches) is not None}
@@ -67,11 +67,11 @@ def _proved(proofs: Mapping[str, SinkProof]) -> Mapping[str, SinkProof]:
 def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:
     """What somebody accepted, a sentence each."""
     return tuple(
-        f"{one.finding.code}: {one.finding.message}; accepted by {one.accepted.by} on {one.accepted.at:%Y-%m-%d}: "
-        f"{one.accepted.reason}"
+        f"{known.finding.code}: {known.finding.message}; accepted by {known.accepted.by} on "
+        f"{known.accepted.at:%Y-%m-%d}: {known.accepted.reason}"
         for proof in proofs.values()
-        for one in proof.open
-        if one.accepted is not None
+        for known in proof.open
+        if known.accepted is not None
     )
 
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audits.anchor import Compared, compared
-from recon.catalogs import asked_of
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.erasures import ERASURES
-from recon.ledger.progress import PROGRESS
-from recon.ledger.store import Store, open_store
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.text import first_line
 from recon.model import Unavailable
 from recon.project import Project
 from recon.spark.catalog import active_session, ask_active, locate
+from recon.spark.catalogs import asked_of
 from recon.spark.errors import spark_error
 from recon.spark.session import session
-from recon.text import first_line
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.erasures import ERASURES
+from recon.write.ledger.progress import PROGRESS
+from recon.write.ledger.store import USUAL, Housekeeping, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ class AuditSession:
         no_spark: bool,
         spark: SparkSession | None,
         *,
-        tidies: bool = False,
+        tidies: Housekeeping | None = None,
         spark_log: Path | None = None,
     ) -> None:
         """Nothing is opened yet.
@@ -46,7 +46,8 @@ class AuditSession:
             project: a loaded recon.yml.
             no_spark: read no rows.
             spark: a session to use; without it the active one, or one built from `spark:` in recon.yml.
-            tidies: merge the small files of the ledger's tables before the first of them is read.
+            tidies: from which sizes on the small files of the ledger's tables are merged before the first of them is
+                read; they are left as they are when None.
             spark_log: a file for what a JVM that is started prints; the console when None.
         """
         self._project, self._no_spark, self._tidies, self._spark_log = project, no_spark, tidies, spark_log
@@ -67,8 +68,8 @@ class AuditSession:
             LedgerError: Spark keeps the ledger and cannot be started.
         """
         if self._ledger is None:
-            ledger = open_ledger(self._project, self._for_ledger())
-            if self._tidies:
+            ledger = open_ledger(self._project, self._for_ledger(), self._tidies or USUAL)
+            if self._tidies is not None:
                 _tidy(ledger)
             self._ledger = ledger
         return self._ledger

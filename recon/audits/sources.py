@@ -10,18 +10,13 @@ from functools import partial
 from typing import TypeVar
 
 from recon.audits.session import AuditSession
-from recon.errors import EvidenceError
-from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows, source_files, source_table
-from recon.evidence.kafka_admin import UnreachableError
-from recon.judge.history.database_counts import TableJudged
-from recon.ledger import Ledger, quarantined
-from recon.ledger.erasures import ErasureTable
-from recon.ledger.progress import read_progress
-from recon.limits import STATEMENT_S, within
+from recon.base.errors import EvidenceError
+from recon.base.limits import STATEMENT_S, within
+from recon.base.storage import Storage
+from recon.judge.history.record_history import TableJudged
 from recon.model import (
     CheckpointWitness,
     CommitRows,
-    DeltaWitness,
     KafkaWitness,
     ProgressWitness,
     QuarantinedRows,
@@ -30,16 +25,21 @@ from recon.model import (
     RowsWitness,
     SinkLog,
     SourceLog,
+    TableLog,
     Unavailable,
 )
 from recon.model.erasure import Erasure
 from recon.model.evidence import Answers, Questions
 from recon.model.offsets import OffsetSpan, Span
 from recon.model.wire.columns import OWN_NAMES
-from recon.observer import ObservationResult, look
 from recon.project import Pipeline, Project, Sink
-from recon.sinks import BatchSink, open_sink
-from recon.storage import Storage
+from recon.witness import checkpoint, commit_rows, delta_log, quarantine_rows, source_files, source_table
+from recon.witness.kafka_admin import UnreachableError
+from recon.write.ledger import Ledger, quarantined
+from recon.write.ledger.erasures import ErasureTable
+from recon.write.ledger.progress import read_progress
+from recon.write.observer import ObservationResult, look
+from recon.write.sinks import BatchSink, open_sink
 
 _NAMED_FILES = 1000
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Brokers:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the witnesses of one pipeline are. Every method may raise."""
+    """Where the witnesses of one pipeline are. A method raises what its reader raises, also errors of a store."""
 
     project: Project
     pipeline: Pipeline
@@ -89,7 +89,11 @@ class Sources:
         return checkpoint.read(self._storage(self.pipeline.checkpoint), positions=not self.pipeline.of_kafka)
 
     def source_log(self, ranges: Collection[OffsetSpan]) -> SourceLog:
-        """What the query reads besides Kafka, by the log of it: a Delta table or files; `ranges` are what it read."""
+        """What the query reads besides Kafka, by the log of it: a Delta table or files; `ranges` are what it read.
+
+        Raises:
+            EvidenceError: the pipeline reads Kafka; the log, or the folder, cannot be read.
+        """
         source = self.pipeline.source
         if source.files is not None:
             state, folder = self._storage(self.pipeline.checkpoint), self._storage(source.files)
@@ -99,7 +103,7 @@ class Sources:
         table = self._located(self.project.table_location(source.delta))
         return source_table.read(table, ranges, source.passes)
 
-    def history(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
+    def history(self, sink: Sink, from_version: int | None, *, files: bool) -> TableLog:
         """The log of a sink that is a Delta or an Iceberg table; with `files`, what its data files are."""
         if not sink.is_delta:
             return open_sink(self.project, self.pipeline.name, sink).history(from_version, files=files)
@@ -161,7 +165,7 @@ class Sources:
         except EvidenceError as error:
             return Unavailable("sink_logs", str(error))
 
-    def quarantine_log(self, sink: Sink, from_version: int | None) -> DeltaWitness | None:
+    def quarantine_log(self, sink: Sink, from_version: int | None) -> TableLog | None:
         """The log of a sink's quarantine table, and its data files; None where recon.yml names no place for one."""
         place = quarantined.location(self.project, self.pipeline.name, sink)
         if place is None:
@@ -172,11 +176,11 @@ class Sources:
             return log
         return replace(log, table_id=delta_log.current_table_id(table, log.last))
 
-    def quarantine_rows(self, sink: Sink, log: DeltaWitness) -> QuarantinedRows:
+    def quarantine_rows(self, sink: Sink, log: TableLog) -> QuarantinedRows:
         """The rows of a sink's quarantine table, counted without Spark, and those that the whole ledger counts."""
         entered, released = self.session.ledger().quarantined(self.pipeline.name, sink.name)
         place = quarantined.location(self.project, self.pipeline.name, sink)
-        # After the ledger: what is quarantined or claimed meanwhile has no entry, and is told apart by that.
+        # After the ledger: what is quarantined or claimed meanwhile has no entry, and is recognised by that.
         rows = quarantine_rows.count(self._located(place)) if place is not None and log.last is not None else {}
         return QuarantinedRows(rows=rows, entered=entered, released=released)
 
@@ -190,7 +194,7 @@ class Sources:
 
         `positions` is how far the stream has come, `epochs` how far under which leader epochs.
         """
-        from recon.evidence import kafka
+        from recon.witness import kafka
 
         isolation = self.pipeline.source.isolation_level
         conf = self.project.kafka
@@ -200,7 +204,7 @@ class Sources:
 
     def probe(self, questions: Questions) -> Answers:
         """What Kafka's own records say about some offsets."""
-        from recon.evidence import kafka_probe
+        from recon.witness import kafka_probe
 
         return self.brokers.ask(self.project.kafka, lambda: kafka_probe.probe(self.project.kafka, questions))
 
@@ -234,8 +238,8 @@ class Sources:
         is which rows are looked for in the whole of it. `lacking` is True where the store lacks data files: the rows
         of the files that are left are read.
         """
-        from recon.evidence import sink_rows
-        from recon.quarantine import groups as quarantine_groups
+        from recon.witness import sink_rows
+        from recon.write.quarantine import groups as quarantine_groups
 
         spark = self.session.for_rows()
         if isinstance(spark, Unavailable):
@@ -266,8 +270,12 @@ class Sources:
         return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first_batch))
 
     def repeated_rows(self, sink: Sink) -> Sequence[RowGroup]:
-        """The offsets that have several rows in the whole of a sink without versions; Spark jobs."""
-        from recon.evidence import sink_rows
+        """The offsets that have several rows in the whole of a sink without versions; Spark jobs.
+
+        Raises:
+            EvidenceError: there is no Spark session, or the rows cannot be read.
+        """
+        from recon.witness import sink_rows
 
         spark = self.session.for_rows()
         if isinstance(spark, Unavailable):

@@ -8,15 +8,15 @@ from typing import Any
 
 from recon.audits.proof import advance
 from recon.audits.session import AuditSession
+from recon.base.errors import ReconError
+from recon.base.text import first_line
 from recon.checks.bound import Bound
-from recon.errors import ReconError
-from recon.ledger.failures import FAILURES, append_failures
-from recon.ledger.proofs import ProofTable
-from recon.ledger.results import append_run, hash_of, rows_of
-from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult, Unavailable, Witnesses, known
 from recon.project import Project
-from recon.text import first_line
+from recon.write.ledger.failures import FAILURES, append_failures
+from recon.write.ledger.proofs import ProofTable
+from recon.write.ledger.results import append_run, hash_of, rows_of
+from recon.write.ledger.store import open_store
 
 Row = Mapping[str, Any]
 

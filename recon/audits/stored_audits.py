@@ -12,12 +12,12 @@ from typing import Any
 from recon.audits import summary
 from recon.audits.controls.days import Ran
 from recon.audits.extent import Extent, Where
-from recon.ledger import Ledger
-from recon.ledger.results import RUN, Parameters, findings_of, record_of, stored_rows, typed_row
-from recon.ledger.sealed_results import changed, states_gone
-from recon.ledger.store import Filter
 from recon.model import RUNNING, Code, Finding, Level
 from recon.model.proof import SinkProof
+from recon.write.ledger import Ledger
+from recon.write.ledger.results import RUN, Parameters, findings_of, record_of, stored_rows, typed_row
+from recon.write.ledger.sealed_results import changed, states_gone
+from recon.write.ledger.store import Filter
 
 JUDGED = ("pass", "warn", "fail")
 _WITHIN: tuple[Where | None, ...] = ("within",)

@@ -12,10 +12,7 @@ from pathlib import Path
 from recon.audits import summary
 from recon.audits.incidents import incidents_of
 from recon.audits.past import Row, past_audits, result_of
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import arrow, open_ledger
-from recon.ledger.results import RUN, is_sealed, record_of
-from recon.ledger.store import Filter
+from recon.base.errors import ConfigError, LedgerError
 from recon.model import (
     CheckResult,
     Code,
@@ -27,6 +24,9 @@ from recon.model import (
     Witnesses,
 )
 from recon.project import Pipeline, Project, as_project
+from recon.write.ledger import arrow, open_ledger
+from recon.write.ledger.results import RUN, is_sealed, record_of
+from recon.write.ledger.store import Filter
 
 _LACKS = (
     "this report is of the stored results of an earlier audit: counts of the ledger, the pictures of offsets and rows, "
@@ -140,7 +140,9 @@ def _facts(project: Project, pipeline: Pipeline, results: Sequence[CheckResult],
         topics=pipeline.source.names,
         isolation_level=pipeline.source.isolation_level if pipeline.of_kafka else None,
         accepted=tuple(sorted(accepted)),
-        incidents=tuple(_as_stored(one, pipeline.name) for one in incidents_of(witnesses, mine, sinks, keeps=True)),
+        incidents=tuple(
+            _as_stored(incident, pipeline.name) for incident in incidents_of(witnesses, mine, sinks, keeps=True)
+        ),
     )
 
 

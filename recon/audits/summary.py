@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from recon.audits import scope
-from recon.counts import sum_of
-from recon.lazy import np
+from recon.base.counts import sum_of
+from recon.base.lazy import np
 from recon.model import (
     RUNNING,
     Answer,
@@ -30,6 +30,7 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.grouping import grouped
 from recon.model.incident import HARMS
 from recon.model.ledger import sortable
 from recon.model.positions import SourceKind, is_kafka
@@ -50,15 +51,15 @@ PROOF = (
 )
 
 # Of a query that reads a Delta table, only its log shows which commits gave rows again, or none.
-# What "complete" rests on besides, where the query reads no Kafka; and what it then speaks of.
+# The check that "complete" also needs where the query reads no Kafka, and the unit in which it is then said.
 _OF_SOURCE: Mapping[SourceKind, tuple[str, str]] = {
     "a Delta table": ("source_table", "version"),
     "a folder of files": ("source_files", "file"),
 }
 _UNSEEN = "a row that is lost while another is doubled in the same micro-batch does not show"
 _NO_PROOFS = Proofs()
-_POINTS = 200
-_BUCKETS = 60
+_POINTS = 200  # of the chart of rows, at most
+_BUCKETS = 60  # of micro-batches in the picture of a partition, at most
 _State = Literal["covered", "gap", "overlap", "lost", "in flight"]
 _WORST_FIRST: tuple[_State, ...] = ("lost", "gap", "overlap")
 _STATES: Mapping[Code, _State] = {
@@ -81,11 +82,11 @@ def answer(
 ) -> tuple[Answer, str]:
     """A pipeline's answer and the sentence behind it, from its evidence checks alone, without those of `RUNNING`.
 
-    A refutation makes it "not complete", whatever severity the check was given, and so does one of an earlier audit
-    that is still open; the sentence is of the worst, that is first of records which nobody can read any more.
-    "complete" needs every check of `PROOF` to have passed for every sink; anything less could not be proved.
-    `speaks_of` names the micro-batches that "complete" speaks of. Where the query `reads` a Delta table or files, the
-    check of that source is needed, too.
+    A refutation makes it "not complete", whatever severity the check has; so does one of an earlier audit that is still
+    open. The sentence is of the worst refutation: records that nobody can read any more come first. "complete" needs
+    every check of `PROOF` to have passed for every sink. Anything less could not be proved. `speaks_of` names the
+    micro-batches that "complete" speaks of. Where the query `reads` a Delta table or files, the check of that source is
+    needed, too.
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     waiting = unanswered(evidence, proofs)
@@ -103,11 +104,10 @@ def answer(
         missing = lacking(evidence, sink, reads)
         if missing:
             return "could not be proved", f"{', '.join(missing)} did not run for sink {sink}"
-    for result in evidence:
-        if result.status in ("error", "skipped"):
-            return "could not be proved", f"{result.name}: {result.message}"
-    for finding in waiting:
-        return "could not be proved", f"{finding.code}: {finding.message}"
+    unproved = [f"{r.name}: {r.message}" for r in evidence if r.status in ("error", "skipped")]
+    unproved += [f"{finding.code}: {finding.message}" for finding in waiting]
+    if unproved:
+        return "could not be proved", unproved[0]
     read = _OF_SOURCE[reads][1] if reads in _OF_SOURCE else "offset"
     return "complete", f"Every {read} of {speaks_of or 'what the stream has read so far'} is accounted for"
 
@@ -116,10 +116,10 @@ def unanswered(results: Iterable[CheckResult], proofs: Proofs) -> list[Finding]:
     """The findings of earlier audits that nobody accepted, and whose checks are not among these results."""
     judged = {(r.sink, r.check) for r in results}
     return [
-        one.finding
+        open_finding.finding
         for sink, proof in proofs.of_sink.items()
-        for one in proof.open
-        if one.accepted is None and not judged & {(sink, one.check), (None, one.check)}
+        for open_finding in proof.open
+        if open_finding.accepted is None and not judged & {(sink, open_finding.check), (None, open_finding.check)}
     ]
 
 
@@ -141,7 +141,7 @@ def pipeline_facts(
     outcome, because = answer(of_pipeline, names, proofs, speaks_of, reads=pipeline.source.kind)
     if outcome == "complete" and pipeline.is_observed:
         because += _but_observed(witnesses)
-    elif outcome == "complete" and not pipeline.of_kafka:
+    elif outcome == "complete" and (not pipeline.of_kafka or _without_offsets(pipeline, slices)):
         because += f"; {_UNSEEN}"
     queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if h.is_micro_batch)
     return PipelineFacts(
@@ -161,6 +161,13 @@ def pipeline_facts(
     )
 
 
+def _without_offsets(pipeline: Pipeline, slices: Mapping[str, LedgerSlice]) -> bool:
+    """Whether a sink does not stamp offsets, and of some micro-batch nobody took the fingerprint of its rows either."""
+    unstamped = [slices[sink.name] for sink in pipeline.sinks if not sink.stamp_source_offsets and sink.name in slices]
+    heads = (head for ledger in unstamped for head in ledger.heads)
+    return any(head.is_micro_batch and head.rows_written and head.fingerprint_returned is None for head in heads)
+
+
 def _but_observed(witnesses: Witnesses) -> str:
     """What "complete" says less of a query that writes without recon."""
     said = ", as recon observed it: nothing was counted during the write"
@@ -175,14 +182,6 @@ def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[
         kind=sink.kind,
         target=target,
         guarantee=sink.guarantee,
-        batches=0,
-        batches_proved=0,
-        batches_refuted=0,
-        batches_unproved=0,
-        epochs=0,
-        rows_written=None,
-        first_commit=None,
-        last_commit=None,
         chain_head=ledger.heads[-1].entry_hash if ledger is not None and ledger.heads else None,
     )
     if ledger is None or len(ledger.heads) == ledger.anchors:
@@ -272,51 +271,37 @@ def evaluated(status: str, evidence: Mapping[str, Any]) -> bool:
 def touched_ranges(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> npt.NDArray[np.bool_]:
     """Which of the slice's ranges have findings of a level: by their offsets, else by their micro-batch."""
     mask = np.zeros(len(ledger.ranges), dtype=bool)
-    of_partition: dict[tuple[str, int], list[Finding]] = {}
-    named: list[Finding] = []  # a gap lies in no range; it names the micro-batch behind it
-    for finding in findings:
-        if finding.level is not level:
-            continue
-        if finding.span is not None and finding.topic is not None and finding.partition is not None:
-            of_partition.setdefault((finding.topic, finding.partition), []).append(finding)
-        else:
-            named.append(finding)
-    rows_of = _rows_by_partition(ledger, of_partition)
-    for where, mine in of_partition.items():
-        rows = rows_of[where]
+    mine = [finding for finding in findings if finding.level is level]
+    placed = (f for f in mine if f.span is not None and f.topic is not None and f.partition is not None)
+    of_partition = grouped(((finding.topic or "", finding.partition or 0), finding) for finding in placed)
+    # A gap lies in no range; it names the micro-batch behind it.
+    named = [f for f in mine if f.span is None or f.topic is None or f.partition is None]
+    rows_of = _rows_by_partition(ledger) if of_partition else {}
+    for where, of_place in of_partition.items():
+        rows = rows_of.get(where, np.zeros(0, np.int64))
         starts, ends = ledger.ranges.start[rows], ledger.ranges.end[rows]
-        spans = np.array([finding.span for finding in mine], np.int64)
+        spans = np.array([finding.span for finding in of_place], np.int64)
         mask[rows] |= _meet(starts, ends, spans[:, 0], spans[:, 1])
         met = _meet(spans[:, 0], spans[:, 1], starts, ends)
-        named += [finding for finding, touches in zip(mine, met.tolist(), strict=True) if not touches]
+        named += [finding for finding, touches in zip(of_place, met.tolist(), strict=True) if not touches]
     batches = {(finding.batch_id, finding.epoch) for finding in named if finding.batch_id is not None}
-    if batches:
-        entries = [
-            i
-            for i, head in enumerate(ledger.heads)
-            if (head.batch_id, head.epoch) in batches or (head.batch_id, None) in batches
-        ]
-        mask |= np.isin(ledger.ranges.entry, entries)
+    for_all = {batch_id for batch_id, epoch in batches if epoch is None}
+    touched = [(head.batch_id, head.epoch) in batches or head.batch_id in for_all for head in ledger.heads]
+    mask |= np.array(touched, np.bool_)[ledger.ranges.entry]
     return mask
 
 
-def _rows_by_partition(
-    ledger: LedgerSlice, wanted: Collection[tuple[str, int]]
-) -> Mapping[tuple[str, int], npt.NDArray[np.int64]]:
-    """The rows of the range table of each topic partition, whatever its topic ids; one sort for all."""
-    ranges, names = ledger.ranges, sorted({topic for topic, _ in wanted})
-    number = {name: n for n, name in enumerate(names)}
-    of_topic = np.array([number.get(name, -1) for _, name, _ in ranges.topics] or [-1], np.int64)[ranges.topic]
-    width = max(int(ranges.partition.max(initial=0)), *(partition for _, partition in wanted), 0) + 1
-    rows = np.flatnonzero(of_topic >= 0)
-    code = sortable(of_topic[rows] * width + ranges.partition[rows])
+def _rows_by_partition(ledger: LedgerSlice, first: int = 0) -> Mapping[tuple[str, int], npt.NDArray[np.int64]]:
+    """The rows of the range table from one on, of each topic partition, whatever its topic ids and epochs."""
+    ranges, names = ledger.ranges, sorted({name for _, name, _ in ledger.ranges.topics})
+    of_topic = np.array([names.index(name) for _, name, _ in ranges.topics] or [0], np.int64)
+    width = int(ranges.partition.max(initial=0)) + 1
+    code = sortable(of_topic[ranges.topic[first:]] * width + ranges.partition[first:])
     order = np.argsort(code, kind="stable")
-    rows, code = rows[order], code[order]
-    return {
-        (topic, partition): rows[slice(*np.searchsorted(code, (at, at + 1)).tolist())]
-        for topic, partition in wanted
-        for at in (number[topic] * width + partition,)
-    }
+    code = code[order]
+    starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))[: len(code)]
+    of_code = zip(code[starts].tolist(), np.split(order + first, starts[1:]), strict=False)
+    return {(names[key // width], int(key % width)): rows for key, rows in of_code}
 
 
 def _meet(
@@ -371,21 +356,9 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
 def _partitions(
     ledger: LedgerSlice, kafka: KafkaWitness | None, findings: Sequence[Finding], now: datetime
 ) -> Iterable[PartitionFacts]:
-    ranges = ledger.ranges
-    first = int(np.searchsorted(ranges.entry, ledger.anchors))  # of the judged ones: entries ascend
-    # One code per (topic name, partition): topic ids and epochs fold into one row of the picture.
-    names = sorted({name for _, name, _ in ranges.topics})
-    name_code = np.array([names.index(name) for _, name, _ in ranges.topics] or [0], dtype=np.int64)
-    width = int(ranges.partition.max(initial=0)) + 1
-    code = sortable(name_code[ranges.topic[first:]] * width + ranges.partition[first:])
-    order = np.argsort(code, kind="stable")
-    code = code[order]
-    starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))[: len(code)]
-    of_partition: dict[tuple[str | None, int | None], list[Finding]] = {}
-    for finding in findings:
-        of_partition.setdefault((finding.topic, finding.partition), []).append(finding)
-    for key, members in zip(code[starts].tolist(), np.split(order + first, starts[1:]), strict=True):
-        topic, partition = names[key // width], int(key % width)
+    first = int(np.searchsorted(ledger.ranges.entry, ledger.anchors))  # of the judged ones: entries ascend
+    of_partition = grouped(((finding.topic, finding.partition), finding) for finding in findings)
+    for (topic, partition), members in _rows_by_partition(ledger, first).items():
         described = kafka.topics.get(topic) if kafka else None
         broker = described.partitions.get(partition) if described else None
         yield _partition(ledger, topic, partition, members, of_partition.get((topic, partition), ()), broker, now)

@@ -1,7 +1,7 @@
-"""Verifies a compliance report that was written earlier: is it as recon wrote it, and are its numbers so?
+"""Verifies a compliance report that was written earlier: whether it is as recon wrote it, and its numbers are right.
 
-Three things are held against each other: the document's hash against its content, what the page shows against the same
-content, and the content against what ledger and proof give now for the same period.
+Its content is compared with its hash, with what the page shows, and with what ledger and proof give now for the same
+period.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Literal
 from recon._version import __version__
 from recon.audits.as_of import as_of, since
 from recon.audits.compliance import compliance
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
+from recon.base.errors import ConfigError
+from recon.base.text import some
 from recon.model.compliance import ComplianceReport
 from recon.project import Project, as_project
 from recon.reports import compliance as reports
 from recon.reports import document, pdf
-from recon.text import some
+from recon.write.ledger import open_ledger
 
 # What says when and by what the document was made; it is not derived from the ledger.
 _OF_ITS_OWN = ("generated_at", "recon_version")
@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """A report that is as recon wrote it, held against ledger and proof.
+    """A report that is as recon wrote it, compared with ledger and proof.
 
     `differences` are those from what ledger and proof say as of the report's own time; `since` says what came later.
     `unread` is why what the page shows was not compared with its data; "" where it was.
@@ -81,7 +81,7 @@ def verify(project: str | Path | Project, file: str | Path, *, templates: Path |
     project, name = as_project(project), str(file)
     kind, report, unread = _written(Path(file), name, templates)
     derived = as_of(project, open_ledger(project), report)
-    before, after = (document.content_of(one) for one in (report, derived))
+    before, after = (document.content_of(content) for content in (report, derived))
     for key in _OF_ITS_OWN:
         before.pop(key), after.pop(key)
     return Verification(
@@ -148,7 +148,7 @@ def _compare_pdf(content: bytes, report: ComplianceReport, name: str, templates:
         fresh = reports.render_pdf(report, name, templates)
     except ConfigError as error:
         return f"what its pages show was not compared with its data: {error}"
-    mine, theirs = (pdf.words_of(one, name, apart) for one in (content, fresh))
+    mine, theirs = (pdf.words_of(pages, name, apart) for pages in (content, fresh))
     if mine == theirs:
         return ""
     raise _edited(name, _edits(_tokens(mine), _tokens(theirs)))
@@ -187,8 +187,8 @@ def _edits(mine: list[str], theirs: list[str]) -> list[str]:
 def _leaves(value: Any) -> Iterator[Any]:
     """The single values of a document."""
     if isinstance(value, (dict, list)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
     else:
         yield value
 
@@ -208,7 +208,7 @@ def _differences(before: Any, after: Any, path: str) -> Iterator[Difference]:
 
 def _of_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Difference]:
     """Items by what names them, where they have different names; else by their place."""
-    names = [_name(one) for one in before], [_name(one) for one in after]
+    names = [_name(item) for item in before], [_name(item) for item in after]
     if all(len(set(of_list)) == len(of_list) and None not in of_list for of_list in names):
         mine, theirs = dict(zip(names[0], before, strict=True)), dict(zip(names[1], after, strict=True))
         for name in dict.fromkeys([*mine, *theirs]):
@@ -216,12 +216,12 @@ def _of_lists(before: list[Any], after: list[Any], path: str) -> Iterator[Differ
         if list(mine) != list(theirs) and set(mine) == set(theirs):
             yield Difference(path=f"{path} (order)", document=list(mine), now=list(theirs))
         return
-    for place, (one, other) in enumerate(zip_longest(before, after, fillvalue=_ABSENT)):
-        yield from _differences(one, other, f"{path}[{place}]")
+    for place, (item, other) in enumerate(zip_longest(before, after, fillvalue=_ABSENT)):
+        yield from _differences(item, other, f"{path}[{place}]")
 
 
 def _name(item: Any) -> str | None:
-    """What tells an item of a list from others."""
+    """What distinguishes an item of a list from others."""
     if not isinstance(item, dict):
         return None
     return ".".join(str(item[key]) for key in _NAMES if item.get(key) is not None) or None

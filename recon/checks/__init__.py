@@ -1,12 +1,16 @@
-"""Judge: what a check is, all checks by name, and three rooms of checks.
+"""What a check is, all checks by name, and the rooms of checks.
 
-Read `base` and `data_check` first (the classes to derive from; the class says what a check costs), then `registry`
-(the checks by name), `binding` (recon.yml's tests bound to pipelines and sinks), `select`, `threshold` (severity,
-warn_if, error_if). `data` holds the checks that users write in YAML, `evidence` the pure ones that judge witnesses,
-`engine` measures and is the only one that runs Spark jobs.
+In reading order:
 
-A check of your own derives from one of these classes and is made known by `register` or by an entry point of
-the group `recon.checks`. Imports neither `ledger` nor `sinks`, nor any room that imports them.
+- `base` and `data_check`: the classes to derive from; the class says what a check costs.
+- `registry` (the checks by name), `binding` (recon.yml's tests bound to pipelines and sinks, as `bound` has them),
+  `select` (dbt's --select), `threshold` (severity, warn_if, error_if), `samples` (which values a result may show).
+- The rooms: `data` holds the checks that users write in YAML, `evidence` the pure ones that judge witnesses. `engine`
+  measures, and is the only one that runs Spark jobs. `comparison` compares two tables by key.
+- What several checks share: `period` (a length of time), `progress_check` (those of query progress).
+
+A check of your own derives from one of these classes, and is made known by `register` or by an entry point of
+the group `recon.checks`. Imports nothing of `recon.write`, nor any room that imports it.
 """
 
 from recon.checks import data_check

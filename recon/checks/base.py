@@ -91,12 +91,12 @@ def yaml_text(value: Any) -> str:
 class EvidenceCheck(Check):
     """Judges witnesses. `needs` names the fields of `Witnesses` it cannot do without.
 
-    `scope` is "pipeline" (judged once) or "sink" (judged once per sink). Where a witness in `needs` is Unavailable,
-    the runner gives status error, or skipped when the user chose to skip the witness, and does not call `judge`.
-    `uses` names further witnesses that `judge` reads and can do without. All others are Unavailable to it.
-    What costs more it asks for while it judges, and only where a question is left: `Witnesses.with_rows` (`reads_rows`
-    says that it may), `with_commit_rows` and `with_answers`.
-    `about` is the kind of source that it judges, None where it judges streams of every kind.
+    `scope` is "pipeline" (judged once) or "sink" (judged once per sink). Where a witness in `needs` is Unavailable, the
+    runner does not call `judge`. It gives status error, or skipped when the user chose to skip the witness. `uses`
+    names further witnesses that `judge` reads and can do without. All others are Unavailable to it. What costs more is
+    read while it judges, and only where a question is left: by `Witnesses.with_rows` (`reads_rows` says that it may),
+    `with_commit_rows` and `with_answers`. `about` is the kind of source that it judges, None where it judges streams of
+    every kind.
 
     Cost:
         no Spark job.

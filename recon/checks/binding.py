@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 from recon.checks.base import Check, EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.data.sql import SqlTest
 from recon.checks.registry import build_all, check_class, known, line_of, refuse_thresholds
-from recon.errors import ConfigError
 from recon.model.positions import SourceKind
-from recon.project import CheckSpec, Pipeline, Project, Sink
+from recon.project import CheckSpec, Pipeline, Project, Sink, Table
 from recon.project.sql_tests import MODEL, SqlTests
-from recon.text import did_you_mean
 
 # Bound for every sink whether listed or not, because every other evidence check trusts the ledger.
 FOUNDATION = "ledger_integrity"
@@ -33,27 +33,31 @@ _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 
 @dataclass(frozen=True)
 class _ListedTest:
-    """A test as recon.yml lists it: where it stands, and which pipeline and sink it is about."""
+    """A test as recon.yml lists it: where it stands, and which pipeline and table it is about."""
 
     spec: CheckSpec
     place: str
-    pipeline: Pipeline
-    sink: Sink | None
+    pipeline: Pipeline | None  # None for an entry of `tables`
+    table: Sink | Table | None
     tags: tuple[str, ...] = ()
     singular: SqlTest | None = None  # the check, for a SQL file
 
 
 def bind(project: Project) -> list[Bound]:
-    """All enabled tests of a project, in order: a pipeline's own, then per sink its own and its columns', then files.
+    """All enabled tests of a project, in order: a pipeline's own, then per sink its own and its columns'.
+
+    Then come those of the entries of `tables`, and the files of SQL tests.
 
     A check judged per sink that is listed below the pipeline is bound once for each sink. A check judged per
     pipeline that is listed below a sink is bound for that sink. `ledger_integrity` is bound for every sink
-    that does not list it, tagged `implicit`. A SQL file belongs to the first sink it refers to.
+    that does not list it, tagged `implicit`. A SQL file belongs to the first sink it refers to, else to the first
+    entry of `tables`.
 
     Raises:
         ConfigError: a test cannot be bound; it names the place and the line.
     """
     listed = [test for pipeline in project.pipelines for test in _of_pipeline(project, pipeline)]
+    listed += [test for table in project.tables for test in _of_table(table)]
     _refuse_built_in_names(project.sql_tests, [test.spec.test for test in listed if not _is_foreign(test.spec)])
     return _named(project, [*listed, *_singular(project)])
 
@@ -80,7 +84,7 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
 
 def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_ListedTest]:
     place = f"pipeline {pipeline.name}"
-    listed: set[str] = set()  # sinks that list the foundation themselves
+    listed: set[str] = set()  # sinks that list the built-in evidence checks themselves
     for spec in pipeline.data_tests:
         if _is_foreign(spec):
             continue
@@ -98,12 +102,28 @@ def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_ListedTest]:
         below = f"{place}, sink {sink.name}"
         if sink.name not in listed and FOUNDATION not in {s.test for s in sink.data_tests}:
             yield _ListedTest(CheckSpec(test=FOUNDATION), below, pipeline, sink, ("implicit",))
-        for spec in sink.data_tests:
-            yield _ListedTest(spec, below, pipeline, sink)
-        for column in sink.columns:
-            for spec in column.data_tests:
-                whole = spec if spec.column else spec.model_copy(update={"column": column.name})
-                yield _ListedTest(whole, f"{below}, column {column.name}", pipeline, sink)
+        yield from _listed(sink, below, pipeline)
+
+
+def _listed(table: Sink | Table, place: str, pipeline: Pipeline | None) -> Iterator[_ListedTest]:
+    """A table's own tests, and those of its columns."""
+    for spec in table.data_tests:
+        yield _ListedTest(spec, place, pipeline, table)
+    for column in table.columns:
+        for spec in column.data_tests:
+            whole = spec if spec.column else spec.model_copy(update={"column": column.name})
+            yield _ListedTest(whole, f"{place}, column {column.name}", pipeline, table)
+
+
+def _of_table(table: Table) -> Iterator[_ListedTest]:
+    """The tests of an entry of `tables`, all of them about its rows."""
+    for test in _listed(table, f"table {table.name}", None):
+        if known(test.spec.test) and check_class(test.spec.test).scope != "table":
+            raise ConfigError(
+                f"{test.place}{line_of(test.spec)}: {test.spec.test} judges what a stream wrote; list it below the "
+                "pipeline that writes this table, or below its sink"
+            )
+        yield test
 
 
 def _refuse_built_in_names(sql_tests: SqlTests, listed: Sequence[str]) -> None:
@@ -121,31 +141,31 @@ def _refuse_built_in_names(sql_tests: SqlTests, listed: Sequence[str]) -> None:
 
 
 def _singular(project: Project) -> Iterator[_ListedTest]:
-    """The enabled files of data_tests, each for the first sink that it refers to."""
+    """The enabled files of data_tests, each for the first sink, else the first table, that it refers to."""
     for test in project.sql_tests.singular:
         rendered = project.sql_tests.render(test)
         if not rendered.config.enabled:
             continue
-        sinks = (_sink_of(project, reference, test.file) for reference in rendered.references)
-        first = next((sink for sink in sinks if sink), None)
-        if first is None:
-            known_sinks = did_you_mean("", [s.name for p in project.pipelines for s in p.sinks])
+        named = [_table_of(project, reference, test.file) for reference in rendered.references]
+        # Sinks first: a test of what a stream wrote belongs to its pipeline, whatever else it reads.
+        tables = sorted((table for table in named if table), key=lambda table: table[0] is None)
+        if not tables:
             raise ConfigError(
-                f"{test.file} refers to {', '.join(rendered.references) or 'nothing'} and to no sink, whose test it "
-                f"would be; write ref('name') of a sink{known_sinks}"
+                f"{test.file} refers to {', '.join(rendered.references) or 'nothing'}, and to no table of recon.yml, "
+                f"whose test it would be; write ref('name') of one{did_you_mean('', project.table_names())}"
             )
-        pipeline, sink = first
-        spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(project.defaults_of(pipeline, sink)))
-        yield _ListedTest(spec, test.file, pipeline, sink, singular=SqlTest(file=test.file, rendered=rendered))
+        pipeline, table = tables[0]
+        spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(project.defaults_of(pipeline, table)))
+        yield _ListedTest(spec, test.file, pipeline, table, singular=SqlTest(file=test.file, rendered=rendered))
 
 
-def _sink_of(project: Project, reference: str, file: str) -> tuple[Pipeline, Sink] | None:
-    """The sink that a SQL test refers to; None when it is another table."""
+def _table_of(project: Project, reference: str, file: str) -> tuple[Pipeline | None, Sink | Table] | None:
+    """The sink or entry of `tables` that a SQL test refers to; None when it is another table."""
     try:
         table = project.find_table(".".join(re.findall(r"""['"](.+?)['"]""", reference)))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    return table if isinstance(table, tuple) else None
+    return (None, table) if isinstance(table, Table) else table
 
 
 def _checks(project: Project, test: _ListedTest) -> list[Check]:
@@ -162,8 +182,8 @@ def _checks(project: Project, test: _ListedTest) -> list[Check]:
 
 
 def _placed(project: Project, check: SqlTest, test: _ListedTest) -> SqlTest:
-    mine = (test.pipeline, test.sink)
-    own = {r for r in check.rendered.references if r != MODEL and _sink_of(project, r, check.file) == mine}
+    mine = (test.pipeline, test.table)
+    own = {r for r in check.rendered.references if r != MODEL and _table_of(project, r, check.file) == mine}
     return replace(check, own=frozenset(own))
 
 
@@ -187,10 +207,11 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
                     config=config,
                     unique_id=f"test.{project.name}.{name}",
                     name=name,
-                    pipeline=test.pipeline.name,
-                    sink=test.sink.name if test.sink else None,
+                    pipeline=test.pipeline.name if test.pipeline else None,
+                    sink=test.table.name if test.table else None,
                     column=getattr(check, "column_name", None),
                     tags=(*config.tags, *test.tags),
+                    line=test.spec.line,
                 )
             )
     return bounds
@@ -198,8 +219,8 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
 
 def _require_source(test: _ListedTest, check: Check) -> None:
     """Raises where a check is about another kind of source than the pipeline's."""
-    reads = test.pipeline.source.kind
-    if isinstance(check, EvidenceCheck) and check.about not in (None, reads):
+    reads = test.pipeline.source.kind if test.pipeline else None
+    if reads is not None and isinstance(check, EvidenceCheck) and check.about not in (None, reads):
         raise ConfigError(
             f"{test.place}{line_of(test.spec)}: {check.test} is about streams that read {check.about}, and "
             f"this pipeline reads {reads}; use {_LAG_OF[reads]}"
@@ -213,10 +234,11 @@ def _is_foreign(spec: CheckSpec) -> bool:
 
 def _unique_name(test: _ListedTest, check: Check, suffix: str, taken: Mapping[str, int]) -> str:
     """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, keep it unique."""
-    sink, pipeline, alias = test.sink, test.pipeline.name, test.spec.config.alias
-    relation = sink.name if sink else pipeline
+    table, alias = test.table, test.spec.config.alias
+    pipeline = test.pipeline.name if test.pipeline else "table"
+    relation = table.name if table else pipeline
     candidates = [_short(check.test, relation, check.label(), suffix)]
-    if sink:
+    if table:
         candidates.append(_short(check.test, f"{pipeline}_{relation}", check.label(), suffix))
     if test.singular:
         candidates = [stem := Path(test.singular.file).stem, f"{stem}_{relation}"]

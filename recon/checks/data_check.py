@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from typing_extensions import override
@@ -37,8 +38,8 @@ class Tables(Protocol):
     def open(self, reference: str) -> DataFrame:
         """The rows of a table; it is not read yet.
 
-        `reference` is `ref('name')`, the name of a sink or of an entry of `tables`, a path or URI of a Delta table or
-        of `.parquet` files, or a catalog table.
+        `reference` is `ref('name')`, the name of a sink or of an entry of `tables`, a catalog table, or a path or URI
+        (a Delta table or `.parquet` files).
 
         Raises:
             ConfigError: there is no such table, or it cannot be read.
@@ -114,7 +115,9 @@ def _unless_none(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: b if a is None else a if b is None else merge(a, b)
 
 
-_ADD = _unless_none(lambda a, b: a + b)
+# More digits than any sum that is merged.
+_EXACT = Context(prec=100)
+_ADD = _unless_none(lambda a, b: _EXACT.add(a, b) if isinstance(a, Decimal) else a + b)
 
 
 def _lesser(a: Any, b: Any) -> Any:
@@ -198,8 +201,8 @@ class KeyCheck(DataCheck):
     """Groups one table by a key and judges keys that occur more than once.
 
     `judge` gets `rows`, `null_keys` (rows whose key holds a NULL), `duplicate_keys` (keys that occur more than once)
-    and `surplus_rows` (rows beyond the first of each such key). With `ignores_null`, a key that holds a NULL is never
-    a duplicate; otherwise NULL equals NULL, as in GROUP BY.
+    and `surplus_rows` (their rows beyond the first). With `ignores_null`, a key that holds a NULL is never a duplicate;
+    otherwise NULL equals NULL, as in GROUP BY.
 
     Cost:
         one Spark job that groups the table by the key, and a second one for samples when it fails.
@@ -229,8 +232,8 @@ class QueryCheck(DataCheck):
     """Derives its failing rows by a query of its own, from the table and from others.
 
     `judge` gets `failures` (the value of `fail_calc` over `counted`), the `measures` and `figures`, and `rows`, the
-    number of rows in the table; `rows` is None for a check that `judges_empty`, whose table is then not counted.
-    `fail_calc` is SQL over `counted`; the config's `fail_calc` is over the failing rows.
+    number of rows in the table. A check that `judges_empty` gets None as `rows`: its table is not counted. `fail_calc`
+    is SQL over `counted`; the config's `fail_calc` is over the failing rows.
     """
 
     fail_calc: ClassVar[str] = "count(*)"

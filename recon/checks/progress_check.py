@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from recon.base.text import plural
 from recon.checks.base import EvidenceCheck
 from recon.model import Verdict, Witnesses, known
 from recon.model.progress import BatchProgress, ProgressWitness
-from recon.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)

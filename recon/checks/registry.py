@@ -1,8 +1,8 @@
 """The checks by name, and checks made from the items of recon.yml.
 
-A new check is its class, its test and one line in `REGISTRY`; a check of your own is the same, with the line in the
-entry points `recon.checks` of your package, or a call of `register`. A check's dataclass fields are its arguments:
-their names, types and defaults are read from the class.
+A new check is its class, its test and one line in `REGISTRY`. A check of your own has a line in the entry points
+`recon.checks` of your package instead, or a call of `register`. A check's dataclass fields are its arguments: their
+names, types and defaults are read from the class.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
+from recon.base.errors import ConfigError, ReconError
+from recon.base.text import did_you_mean
 from recon.checks import threshold
 from recon.checks.base import Check
 from recon.checks.data.sql import SqlTest
 from recon.checks.data_check import QueryCheck
-from recon.errors import ConfigError, ReconError
 from recon.project import CheckSpec
 from recon.project.sql_tests import Generic, SqlTests
-from recon.text import did_you_mean
 
 REGISTRY: dict[str, str] = {
     "not_null": "recon.checks.data.rows:NotNull",
@@ -170,8 +170,8 @@ def build_all(spec: CheckSpec, place: str, folder: Path, sql_tests: SqlTests | N
         sql_tests: the project's SQL tests; its generic tests are checks, too.
 
     Raises:
-        ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
-            threshold that is not understood, or a fail_calc that the check cannot use; it names the line of recon.yml.
+        ConfigError: an unknown check; an argument that is unknown, missing or of a wrong type; a threshold that is not
+            understood; a fail_calc that the check cannot use. It names the line of recon.yml.
     """
     prefix = f"{place}{line_of(spec)}: "
     try:

@@ -1,8 +1,8 @@
 """Which values of rows a result may show: the one place that every sample and every stored failing row goes through.
 
-`samples` and `never_show` of a check's config decide. `none` shows no row. `keys` shows where a row is (its micro-batch
-and its source record), the columns that identify it, and counts of recon's own; it leaves all other values out. `hash`
-shows a keyed hash of every value but positions and counts. `full` shows all. A column of `never_show` is never shown.
+`samples` and `never_show` of a check's config decide. `none` shows no row. `keys` shows a row's micro-batch, its source
+record, the columns that identify it and counts of recon's own, and no other value. `hash` shows a keyed hash of every
+value but positions and counts. `full` shows all. A column of `never_show` is never shown.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recon.credentials import HIDDEN
+from recon.base.credentials import HIDDEN
 from recon.model import plain
 from recon.model.wire.columns import QUARANTINE_COLUMNS, STAMPED_COLUMNS
 from recon.project.samples import POLICIES, SamplesPolicy
 
 if TYPE_CHECKING:
-    from recon.project import CheckConfig, Project, Sink
+    from recon.project import CheckConfig, Project, Sink, Table
 
 Row = Mapping[str, Any]
 
@@ -79,9 +79,9 @@ class Samples:
     hash_key: Callable[[], bytes] = field(default=lambda: secrets.token_bytes(32), repr=False)
 
     @classmethod
-    def of(cls, project: Project, sink: Sink | None) -> Samples:
-        """For the rows of a sink, with the project's key."""
-        return cls(keys=tuple(getattr(sink, "keys", ())), hash_key=project.sample_hash_key)
+    def of(cls, project: Project, table: Sink | Table | None) -> Samples:
+        """For the rows of a sink or of an entry of `tables`, with the project's key."""
+        return cls(keys=tuple(getattr(table, "keys", ())), hash_key=project.sample_hash_key)
 
     def shown(self, rows: Iterable[Row], config: CheckConfig, identifying: Iterable[str] = ()) -> tuple[Row, ...]:
         """The rows as they may be shown, in their order; a row of which nothing is left is left out.
@@ -94,8 +94,8 @@ class Samples:
         Raises:
             ReconError: the key of `samples: hash` cannot be read.
         """
-        named = {name.casefold() for name in (*self.keys, *identifying)}
-        never = frozenset(name.casefold() for name in config.never_show)
+        named = {_bare(name) for name in (*self.keys, *identifying)}
+        never = frozenset(_bare(name) for name in config.never_show)
         concealed = (self._concealed(row, config.samples, named) for row in rows)
         return tuple(row for row in (_without(row, never) for row in concealed) if row)
 
@@ -106,7 +106,7 @@ class Samples:
             return row
         kept = {name: value for name, value in row.items() if self._is_position(name)}
         if policy == "keys":
-            return {name: value for name, value in row.items() if name in kept or name.casefold() in identifying}
+            return {name: value for name, value in row.items() if name in kept or _bare(name) in identifying}
         return {name: value if name in kept or value is None else self._hash(value) for name, value in row.items()}
 
     def _is_position(self, name: str) -> bool:
@@ -155,8 +155,12 @@ def _without(value: Any, never: Collection[str]) -> Any:
     return value
 
 
+def _bare(name: str) -> str:
+    """A column's name in lower case and without backticks, however it is written."""
+    return name.casefold().replace("`", "")
+
+
 def _is_one(name: str, never: Collection[str]) -> bool:
     """Whether a column is one of these, or a field of one; a comparison calls the other side's `a in ref('b')`."""
-    whole = name.casefold().split(" in ")[0].replace("`", "")
-    parts = whole.split(".")
+    parts = _bare(name).split(" in ")[0].split(".")
     return any(".".join(parts[a:b]) in never for a in range(len(parts)) for b in range(a + 1, len(parts) + 1))

@@ -1,8 +1,8 @@
 """dbt's --select and --exclude for checks.
 
-`name` or `unique_id` (with `*`, `?`, `[…]`), `tag:x`, `pipeline:x`, `sink:x`, `column:x`, `test_name:x`, `test_type:x`
-(evidence, data, singular, generic), `config.severity:x`, `result:x` (pass, warn, fail, error, skipped in the last run);
-spaces or several items unite, commas intersect.
+An item is `name` or `unique_id` (with `*`, `?`, `[…]`), `tag:x`, `pipeline:x`, `sink:x`, `table:x` (an entry of
+`tables`), `column:x`, `test_name:x`, `test_type:x` (evidence, data, singular, generic), `config.severity:x` or
+`result:x` (of the last run: pass, warn, fail, error, skipped). Spaces or several items unite, commas intersect.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, get_args
 
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 from recon.checks.bound import Bound
-from recon.errors import ConfigError
 from recon.model import Status
-from recon.text import did_you_mean
 
 LastRun = Mapping[str, str]
 
 _METHODS: dict[str, Callable[[Bound], Sequence[str]]] = {
     "tag": lambda b: b.tags,
-    "pipeline": lambda b: (b.pipeline,),
-    "sink": lambda b: (b.sink,) if b.sink else (),
+    "pipeline": lambda b: (b.pipeline,) if b.pipeline else (),
+    "sink": lambda b: (b.sink,) if b.sink and b.pipeline else (),
+    "table": lambda b: (b.table,) if b.table else (),
     "column": lambda b: (b.column,) if b.column else (),
     "test_name": lambda b: (b.check.test,),
     "test_type": lambda b: _types(b),

@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from recon.base.errors import ConfigError
 from recon.checks.samples import without_values
-from recon.errors import ConfigError
 from recon.model import CheckResult, Status, Verdict
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def settle(
         kind=bound.kind,
         status=status,
         failures=None if status in ("error", "skipped") else verdict.failures,
-        message=_told(bound, _message(status, verdict, config)),
+        message=_masked(bound, _message(status, verdict, config)),
         severity=config.severity,
         pipeline=bound.pipeline,
         sink=bound.sink,
@@ -112,7 +112,7 @@ def settle(
     )
 
 
-def _told(bound: Bound, message: str) -> str:
+def _masked(bound: Bound, message: str) -> str:
     """The message without secrets and, of a check of rows, without the values that an error of Spark quotes."""
     hidden = bound.check.hide(message)
     return without_values(hidden, bound.config) if bound.kind == "data" else hidden

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recon.base.text import plural, short_path
 from recon.cli.shared import (
     PeriodFromOption,
     PeriodToOption,
@@ -19,7 +20,6 @@ from recon.cli.shared import (
     period,
     print_table,
 )
-from recon.text import plural, short_path
 
 if TYPE_CHECKING:
     from recon.model.account import SinkAccount
@@ -64,12 +64,13 @@ def account(
     found = accounted(project, pipeline=pipeline, sink=sink, from_=start, to=end, no_spark=no_spark)
     found = found.only(partition=partition, offset_class=offset_class)
     _print_sums(found)
-    for one in found.sinks:
-        for doubt in one.doubts:
-            typer.echo(f"Pipeline {one.pipeline}, sink {one.sink}: {doubt}.")
-        for topic, number, first, last, rows in one.doubled[:_SHOWN]:
+    for of_sink in found.sinks:
+        for doubt in of_sink.doubts:
+            typer.echo(f"Pipeline {of_sink.pipeline}, sink {of_sink.sink}: {doubt}.")
+        for topic, number, first, last, rows in of_sink.doubled[:_SHOWN]:
             typer.echo(
-                f"Pipeline {one.pipeline}, sink {one.sink}: {topic}-{number} [{first}, {last}): {rows} rows each."
+                f"Pipeline {of_sink.pipeline}, sink {of_sink.sink}: {topic}-{number} [{first}, {last}): {rows} rows "
+                "each."
             )
     for name in found.without:
         typer.echo(f"No account of {name}: the ledger has no entry of it.")
@@ -84,27 +85,27 @@ def _print_sums(found: OffsetAccount) -> None:
     table: list[tuple[Any, ...]] = [
         (pipeline, sink, str(of), str(how), f"{offsets:,}") for pipeline, sink, of, how, offsets in found.rows()
     ]
-    table += [(one.pipeline, one.sink, "= offsets", "", f"{one.read:,}") for one in found.sinks]
+    table += [(of_sink.pipeline, of_sink.sink, "= offsets", "", f"{of_sink.read:,}") for of_sink in found.sinks]
     print_table(("pipeline", "sink", "class", "how known", "offsets"), sorted(table, key=itemgetter(0, 1)))
 
 
 def _print_ranges(found: OffsetAccount) -> None:
-    lines = sum(len(one) for one in found.sinks)
+    lines = sum(len(of_sink) for of_sink in found.sinks)
     if not lines:
         typer.echo("No range of this account is known: of its micro-batches numbers alone are, or it has none.")
         return
-    shown = islice((row for one in found.sinks for row in _ranges(one)), _SHOWN)
+    shown = islice((row for of_sink in found.sinks for row in _ranges(of_sink)), _SHOWN)
     print_table(("sink", "partition", "offsets", "count", "class", "how known", "micro-batch", "version"), shown)
     if lines > _SHOWN:
         typer.echo(f"{plural(lines - _SHOWN, 'further range')}: --output writes all of them.")
 
 
-def _ranges(one: SinkAccount) -> Iterator[tuple[Any, ...]]:
-    for line in one.ordered().lines():
-        write = one.writes[line.entry] if line.entry >= 0 else None
+def _ranges(of_sink: SinkAccount) -> Iterator[tuple[Any, ...]]:
+    for line in of_sink.ordered().lines():
+        write = of_sink.writes[line.entry] if line.entry >= 0 else None
         yield (
-            one.sink,
-            "" if line.topic < 0 else f"{one.topics[line.topic][1]}-{line.partition}",
+            of_sink.sink,
+            "" if line.topic < 0 else f"{of_sink.topics[line.topic][1]}-{line.partition}",
             "" if line.topic < 0 else f"[{line.start}, {line.end})",
             f"{line.offsets:,}",
             str(line.offset_class),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.errors import ConfigError
 from recon.cli.shared import OutputOption, PipelineOption, Session, console, print_json
-from recon.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recon.streams.facts import Advice
+    from recon.write.streams.facts import Advice
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": "milliseconds", "s": "seconds", None: "seconds", "m": "minutes", "h": "hours"}
@@ -40,7 +40,7 @@ def advise(
     target = _length(target_batch_time)
     session.check_names(pipeline, None)
 
-    from recon.streams.advise import advise as advised
+    from recon.write.streams.advise import advise as advised
 
     advices = advised(session.project(), pipeline, target=target, cores=cores)
     if output == "json":

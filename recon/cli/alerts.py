@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from recon.base.errors import ConfigError, ReconError
+from recon.base.text import did_you_mean
 from recon.cli.shared import Session
-from recon.errors import ConfigError, ReconError
-from recon.text import did_you_mean
 
 
 def test(
@@ -22,7 +22,7 @@ def test(
     Exit 0 when every channel took it, 2 when one did not.
     """
     project = session.project()
-    channels = {one.name: one for one in project.alerts.channels}
+    channels = {known.name: known for known in project.alerts.channels}
     if not channels:
         raise ConfigError("recon.yml has no channel of alerts; add one under alerts: channels:")
     for name in channel or ():

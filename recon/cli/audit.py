@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError
+from recon.base.instants import instant
+from recon.base.storage import make_private_folder, private_mode
+from recon.base.text import short_path
 from recon.cli.shared import (
     ExcludeOption,
     FromOption,
@@ -29,10 +34,6 @@ from recon.cli.shared import (
     required_period,
     writing,
 )
-from recon.errors import ConfigError
-from recon.instants import instant
-from recon.storage import make_private_folder, private_mode
-from recon.text import short_path
 
 if TYPE_CHECKING:
     from recon.audits.options import Options
@@ -145,7 +146,7 @@ def retry(
     """
     start, end = period(from_, to)
     last = _last_run(session, target_path)
-    from recon.credentials import HIDDEN
+    from recon.base.credentials import HIDDEN
 
     variables = last.args.get("vars") or {}
     hidden = [name for name, value in variables.items() if HIDDEN in str(value) and name not in session.variables]
@@ -202,9 +203,9 @@ def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> No
     project = session.project()
 
     from recon.audits import run as audits
-    from recon.ledger.ledger import why_unwritable
     from recon.reports import forms, run_results
     from recon.reports.console import Console
+    from recon.write.ledger.ledger import why_unwritable
 
     if wanted.templates is not None:
         _try_templates(project, target, wanted)
@@ -262,8 +263,7 @@ def _try_templates(project: Project, target: Path, wanted: _Forms) -> None:
     Raises:
         ConfigError: a template has a fault.
     """
-    from recon.errors import EvidenceError
-    from recon.ledger.ledger import utc_now
+    from recon.base.errors import EvidenceError
     from recon.model import RunResult
     from recon.reports import forms, html, run_results
 
@@ -399,10 +399,10 @@ def report(
 
         since = instant("--last", last)
         assert since is not None
-        if since >= datetime.now(UTC):
+        if since >= utc_now():
             raise ConfigError(f"--last {last} is not before now; give how long ago, such as 30d, or a day that is past")
         run = newest_run(session.project(), since)
-        if since < datetime.now(UTC) - timedelta(days=MAX_DAYS):
+        if since < utc_now() - timedelta(days=MAX_DAYS):
             typer.echo(f"Note: the report shows the audits of the newest {MAX_DAYS} days, at most.", err=True)
     else:
         source = target / RESULTS

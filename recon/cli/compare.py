@@ -11,7 +11,7 @@ import typer
 from recon.cli.shared import OutputOption, Session, assignments, print_json
 
 if TYPE_CHECKING:
-    from recon.comparison import Comparison, RowDifference
+    from recon.checks.comparison import Comparison, RowDifference
     from recon.project import Pipeline, Project, Sink
 
 
@@ -47,10 +47,10 @@ def compare(
     mapping = assignments("--map", map, "left=right")
     project = session.project()
 
-    from recon.comparison import compare as compared
-    from recon.comparison import text
-    from recon.sinks.catalog import ProjectTables
+    from recon.checks.comparison import compare as compared
+    from recon.checks.comparison import text
     from recon.spark.session import session as spark_session
+    from recon.write.sinks.catalog import ProjectTables
 
     tables = ProjectTables(project, spark_session(project))
     comparison = compared(
@@ -78,8 +78,8 @@ def compare(
 
 def _visible(project: Project, comparison: Comparison) -> Comparison:
     """The comparison with no more values of rows than both tables' `samples` and `never_show` allow."""
+    from recon.base.credentials import HIDDEN
     from recon.checks.samples import Samples, strictest
-    from recon.credentials import HIDDEN
 
     sinks = [(pipeline, sink) for pipeline in project.pipelines for sink in pipeline.sinks]
     ours = [

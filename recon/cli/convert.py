@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.errors import ConfigError
 from recon.cli.shared import PipelineOption, Session, SinkOption, writing
-from recon.errors import ConfigError
 
 if TYPE_CHECKING:
     from recon.project import Pipeline, Project, Sink
@@ -35,6 +35,10 @@ def import_dbt(
     imported = read(path, session.variables)
     _write(imported.text, output)
     _summarise(f"Imported {imported.tests} tests of {imported.tables} tables", imported.left_out)
+    if imported.differs:
+        typer.echo("In some cases recon's check gives another status than dbt:", err=True)
+    for sentence in imported.differs:
+        typer.echo(f"  {sentence}", err=True)
 
 
 def import_odcs(
@@ -82,7 +86,13 @@ def export_odcs(
 
 
 def _chosen(project: Project, pipeline: str | None, sink: str | None) -> list[tuple[Pipeline, Sink]]:
-    return [(p, s) for p in project.pipelines if pipeline in (None, p.name) for s in p.sinks if sink in (None, s.name)]
+    return [
+        (p, s)
+        for p in project.require_pipelines()
+        if pipeline in (None, p.name)
+        for s in p.sinks
+        if sink in (None, s.name)
+    ]
 
 
 def _summarise(done: str, left_out: Sequence[str]) -> None:

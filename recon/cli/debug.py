@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from recon._version import __version__
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError, EvidenceError, ReconError
+from recon.base.requirements import requirements
 from recon.cli.shared import Session
-from recon.errors import ConfigError, EvidenceError, ReconError
-from recon.requirements import requirements
 
 if TYPE_CHECKING:
     from recon.project import Pipeline, Project, Sink
@@ -78,7 +79,8 @@ def _witnesses(probe: _Probe, project: Project) -> None:
             probe(f"source of {pipeline.name}", partial(_source_table, project, pipeline.source.delta))
         else:
             probe(f"Kafka for {pipeline.name}", partial(_kafka, project, pipeline))
-    probe("ledger", lambda: _ledger(project))
+    if project.pipelines:
+        probe("ledger", lambda: _ledger(project))
 
 
 def _java() -> str:
@@ -89,7 +91,7 @@ def _java() -> str:
 
 
 def _package(name: str) -> str:
-    supported = next((one for one in requirements() if one.name == name), None)
+    supported = next((requirement for requirement in requirements() if requirement.name == name), None)
     try:
         installed = version(name)
     except PackageNotFoundError:
@@ -102,17 +104,19 @@ def _package(name: str) -> str:
 
 
 def _config(session: Session) -> str:
+    from recon.base.text import plural
     from recon.checks.binding import bind
-    from recon.text import plural
 
     project = session.project()
-    what = f"{plural(len(project.pipelines), 'pipeline')}, {plural(len(bind(project)), 'check')}"
-    return f"project {project.name} in {project.project_dir}, {what}"
+    tables = sum(1 for table in project.tables if any(table.every_test()))
+    what = [plural(len(project.pipelines), "pipeline")] if project.pipelines else []
+    what += [plural(tables, "table")] if tables else []
+    return f"project {project.name} in {project.project_dir}, {', '.join(what)}, {plural(len(bind(project)), 'check')}"
 
 
 def _checkpoint(project: Project, pipeline: Pipeline) -> str:
-    from recon.evidence import checkpoint
-    from recon.storage import Storage
+    from recon.base.storage import Storage
+    from recon.witness import checkpoint
 
     where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     if not where.names():
@@ -137,7 +141,7 @@ def _missing(what: str, known: str, made: str, correct: str) -> EvidenceError:
 
 def _entered(project: Project, pipeline: Pipeline, sink: str | None = None) -> str:
     """What the ledger has of a pipeline, or of one of its sinks; nothing where it has nothing."""
-    from recon.ledger import open_ledger
+    from recon.write.ledger import open_ledger
 
     ledger = open_ledger(project)
     sinks = {of for name, of in ledger.chains() if name == pipeline.name} if ledger.exists() else set()
@@ -148,21 +152,20 @@ def _entered(project: Project, pipeline: Pipeline, sink: str | None = None) -> s
 
 def _committed(project: Project, pipeline: Pipeline) -> str:
     """Which micro-batch the checkpoint says was committed last; nothing where it has none."""
-    from recon.evidence import checkpoint
-    from recon.storage import Storage
+    from recon.base.storage import Storage
+    from recon.witness import checkpoint
 
     where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     batches = checkpoint.read(where, positions=not pipeline.of_kafka).batches if where.names() else ()
-    committed = [one.batch_id for one in batches if one.committed]
+    committed = [batch.batch_id for batch in batches if batch.committed]
     return f"the checkpoint has committed micro-batch {committed[-1]}" if committed else ""
 
 
 def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
-    from recon.evidence import delta_log
-    from recon.ledger.ledger import utc_now
-    from recon.sinks import open_sink
-    from recon.storage import Storage
-    from recon.text import plural
+    from recon.base.storage import Storage
+    from recon.base.text import plural
+    from recon.witness import delta_log
+    from recon.write.sinks import open_sink
 
     where = project.location(sink)
     if not sink.is_delta:
@@ -191,7 +194,7 @@ def _unwritten(what: str, project: Project, pipeline: Pipeline, sink: Sink) -> E
 
 
 def _ledger(project: Project) -> str:
-    from recon.ledger import open_ledger
+    from recon.write.ledger import open_ledger
 
     ledger = open_ledger(project)
     if not ledger.exists():
@@ -203,8 +206,8 @@ def _ledger(project: Project) -> str:
 
 
 def _source_table(project: Project, table: str) -> str:
-    from recon.evidence import delta_log
-    from recon.storage import Storage
+    from recon.base.storage import Storage
+    from recon.witness import delta_log
 
     where = project.table_location(table)
     if reason := project.why_unlocated(where):
@@ -216,16 +219,16 @@ def _source_table(project: Project, table: str) -> str:
 
 
 def _source_files(project: Project, pipeline: Pipeline) -> str:
-    from recon.evidence import source_files
-    from recon.storage import Storage
-    from recon.text import plural
+    from recon.base.storage import Storage
+    from recon.base.text import plural
+    from recon.witness import file_logs, source_files
 
     source = pipeline.source
     state = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
     folder = Storage(project.resolve(source.files or ""), project.storage_options)
     # Before the query starts, nothing says which files were read.
     found = source_files.read(state, folder, (), project.listing(source)) if state.names() else None
-    if not (source_files.is_there(folder) if found is None else found.exists):
+    if not (file_logs.is_there(folder) if found is None else found.exists):
         raise EvidenceError(f"there is no folder at {folder.uri}; correct the pipeline's source (files)")
     if found is None:
         return f"{plural(len(folder.stored(links=True)), 'file')} in {folder.uri}, none read yet"
@@ -233,7 +236,7 @@ def _source_files(project: Project, pipeline: Pipeline) -> str:
 
 
 def _kafka(project: Project, pipeline: Pipeline) -> str:
-    from recon.evidence import kafka
+    from recon.witness import kafka
 
     if not project.kafka.get("bootstrap.servers"):
         raise ConfigError("kafka has no bootstrap.servers in recon.yml")

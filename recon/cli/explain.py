@@ -55,7 +55,7 @@ def _print(session: Session, explanation: Explanation) -> None:
         typer.echo(f"{len(explanation.ranges) - len(shown)} more ranges, all held.")
 
 
-def _places(one: RangeHeld) -> Iterator[int | str | None]:
+def _places(held: RangeHeld) -> Iterator[int | str | None]:
     """Start, end, log start and log end of a range; positions in a Delta table in words."""
-    for offset in (one.span.start_offset, one.span.end_offset, one.log_start, one.log_end):
-        yield offset if offset is None or is_kafka(one.span.topic) else place(one.span.topic, offset)
+    for offset in (held.span.start_offset, held.span.end_offset, held.log_start, held.log_end):
+        yield offset if offset is None or is_kafka(held.span.topic) else place(held.span.topic, offset)

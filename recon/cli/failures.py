@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from recon.base.errors import LedgerError
 from recon.cli.shared import OutputOption, SelectOption, Session, chosen_checks, print_json, print_table
-from recon.errors import LedgerError
 
 
 def show(
@@ -21,8 +21,8 @@ def show(
     output: OutputOption = "text",
 ) -> None:
     """Show failing rows that an audit stored."""
-    from recon.ledger.failures import FAILURES, stored_failures
-    from recon.ledger.store import open_store
+    from recon.write.ledger.failures import FAILURES, stored_failures
+    from recon.write.ledger.store import open_store
 
     store = open_store(session.project(), FAILURES)
     if not store.exists():

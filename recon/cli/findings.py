@@ -27,26 +27,28 @@ def findings(
     from recon.audits.accept import open_findings
 
     listed = [
-        one
-        for one in open_findings(project)
-        if pipeline in (None, one.finding.pipeline) and sink in (None, one.finding.sink)
+        open_finding
+        for open_finding in open_findings(project)
+        if pipeline in (None, open_finding.finding.pipeline) and sink in (None, open_finding.finding.sink)
     ]
     if output == "json":
-        print_json([{"id": one.id, **vars(one)} for one in listed])
+        print_json([{"id": open_finding.id, **vars(open_finding)} for open_finding in listed])
     elif listed:
         print_table(
             ("id", "pipeline", "sink", "code", "since", "state", "finding"),
             (
                 (
-                    one.id,
-                    one.finding.pipeline,
-                    one.finding.sink,
-                    str(one.finding.code),
-                    f"{one.first_seen:%Y-%m-%d %H:%M}",
-                    "open" if one.accepted is None else f"accepted by {one.accepted.by}: {one.accepted.reason}",
-                    one.finding.message + _of_which_topic(one.finding, listed),
+                    open_finding.id,
+                    open_finding.finding.pipeline,
+                    open_finding.finding.sink,
+                    str(open_finding.finding.code),
+                    f"{open_finding.first_seen:%Y-%m-%d %H:%M}",
+                    "open"
+                    if open_finding.accepted is None
+                    else f"accepted by {open_finding.accepted.by}: {open_finding.accepted.reason}",
+                    open_finding.finding.message + _of_which_topic(open_finding.finding, listed),
                 )
-                for one in listed
+                for open_finding in listed
             ),
         )
     else:
@@ -55,7 +57,7 @@ def findings(
 
 def _of_which_topic(finding: Finding, listed: Sequence[OpenFinding]) -> str:
     """The id of the finding's topic, where findings of several topics of this name are listed; "" otherwise."""
-    ids = {one.finding.topic_id for one in listed if one.finding.topic == finding.topic}
+    ids = {open_finding.finding.topic_id for open_finding in listed if open_finding.finding.topic == finding.topic}
     return f" (topic id {finding.topic_id or 'not known'})" if finding.topic is not None and len(ids) > 1 else ""
 
 
@@ -73,5 +75,5 @@ def accept(
 
     from recon.audits.accept import accept as accept_finding
 
-    for one in accept_finding(project, finding, reason=reason, by=by):
-        typer.echo(f"Accepted {one.id}: {one.finding.code}: {one.finding.message}")
+    for open_finding in accept_finding(project, finding, reason=reason, by=by):
+        typer.echo(f"Accepted {open_finding.id}: {open_finding.finding.code}: {open_finding.finding.message}")

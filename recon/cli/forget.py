@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.errors import ConfigError
+from recon.base.text import plural, short_path
 from recon.cli.repair import ask
 from recon.cli.shared import (
     OutputOption,
@@ -19,8 +21,6 @@ from recon.cli.shared import (
     print_json,
     print_table,
 )
-from recon.errors import ConfigError
-from recon.text import plural, short_path
 
 if TYPE_CHECKING:
     from recon.model import RunResult
@@ -60,7 +60,7 @@ def forget(
     forgetting = Forgetting(project, where, pipeline=pipeline, sink=sink, checks=checks, run=run)
     found = forgetting.found()
     _print(found, output)
-    count = sum(one.rows for one in found)
+    count = sum(of_sink.rows for of_sink in found)
     if count and not dry_run:
         if not yes:
             ask(f"This erases {plural(count, 'row')} for good")
@@ -73,19 +73,22 @@ def forget(
 
 
 def _print(found: list[Found], output: str) -> None:
-    counts = [(one.pipeline, one.sink, len(one.quarantined), len(one.failures), one.sample_count) for one in found]
+    counts = [
+        (of_sink.pipeline, of_sink.sink, len(of_sink.quarantined), len(of_sink.failures), of_sink.sample_count)
+        for of_sink in found
+    ]
     headers = ("pipeline", "sink", "quarantined", "failures", "samples")
     if output == "json":
         rows = [dict(zip(headers, row, strict=True)) for row in counts]
-        print_json([{**row, "unknown": one.unknown} for row, one in zip(rows, found, strict=True)])
+        print_json([{**row, "unknown": of_sink.unknown} for row, of_sink in zip(rows, found, strict=True)])
         return
-    if any(one.rows for one in found):
+    if any(of_sink.rows for of_sink in found):
         print_table(headers, counts)
     else:
         typer.echo("No row meets the condition.", err=True)
-    for one in found:
-        for sentence in one.unknown:
-            typer.echo(f"Warning: {one.pipeline}.{one.sink}: {sentence}", err=True)
+    for of_sink in found:
+        for sentence in of_sink.unknown:
+            typer.echo(f"Warning: {of_sink.pipeline}.{of_sink.sink}: {sentence}", err=True)
 
 
 def _write(session: Session, target: Path, run: RunResult) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from recon.errors import ReconError
-from recon.text import plural, short_path
+from recon.base.clock import utc_now
+from recon.base.errors import ReconError
+from recon.base.text import plural, short_path
 
 if TYPE_CHECKING:
-    from recon.observer.found import FoundStream
+    from recon.write.observer.found import FoundStream
 
 _KAFKA_S = 5.0
 
@@ -33,7 +33,7 @@ def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path,
     template = Template((resources.files("recon.cli") / "templates" / "found.yml").read_text(encoding="utf-8"))
     return template.substitute(
         quoted | {"query": found.query_id},
-        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        day=f"{utc_now():%Y-%m-%d}",
         kafka="" if found.files is not None else f"kafka:\n  bootstrap.servers: {_broker(kafka)}\n",
         reads="".join(_reads(found, folder)),
         lag="kafka_end_offsets" if found.files is None else "source_files",
@@ -92,14 +92,21 @@ def _rows(found: FoundStream) -> Iterator[str]:
 
 def _source(found: FoundStream) -> Iterator[str]:
     names = found.source_columns
-    if found.observed and names is not None:
-        topic = f"topic: {json.dumps(names.topic)}, " if names.topic is not None else ""
-        columns = f"partition: {json.dumps(names.partition)}, offset: {json.dumps(names.offset)}"
-        yield f"        source_columns: {{{topic}{columns}}}   # as the newest rows show\n"
-    elif found.observed and found.files is None:
+    if not found.observed or (names is None and found.files is not None):
+        return
+    if names is None:
         yield "        # Rows do not say which record they were made of: keep Kafka's partition and offset in columns\n"
         yield "        # of the table, and name them here, to see which offsets have a row.\n"
         yield "        # source_columns: {partition: kafka_partition, offset: kafka_offset}\n"
+        return
+    topic = f"topic: {json.dumps(names.topic)}, " if names.topic is not None else ""
+    columns = f"partition: {json.dumps(names.partition)}, offset: {json.dumps(names.offset)}"
+    if found.doubt:
+        yield f"        # By their names, columns say which record a row was made of, and {found.doubt}.\n"
+        yield "        # Name them here if they do, to see which offsets have a row.\n"
+        yield f"        # source_columns: {{{topic}{columns}}}\n"
+    else:
+        yield f"        source_columns: {{{topic}{columns}}}   # as the newest rows show\n"
 
 
 def _columns(found: FoundStream) -> Iterator[str]:
@@ -133,7 +140,7 @@ def said(found: FoundStream, kafka: str) -> Iterator[str]:
 
 def _kafka_said(found: FoundStream, kafka: str) -> Iterator[str]:
     """How far behind Kafka's end the query is, or that the broker did not answer."""
-    from recon.evidence import kafka as broker
+    from recon.witness import kafka as broker
 
     conf = {"bootstrap.servers": kafka}
     try:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.storage import write_private
+from recon.base.text import short_path
 from recon.cli.shared import (
     FromOption,
     OutputOption,
@@ -20,14 +23,11 @@ from recon.cli.shared import (
     print_table,
     writing,
 )
-from recon.errors import ConfigError, LedgerError
 from recon.model.positions import offsets_in
-from recon.storage import write_private
-from recon.text import short_path
 
 if TYPE_CHECKING:
-    from recon.ledger import Ledger
-    from recon.ledger.heads.verifying import Compared
+    from recon.write.ledger import Ledger
+    from recon.write.ledger.heads.verifying import Compared
 
 HeadsOption = Annotated[
     list[str] | None, typer.Option("--heads", help="Published heads: a folder or a file; repeatable.")
@@ -43,7 +43,7 @@ def _existing(session: Session) -> Ledger:
     Raises:
         LedgerError: there is none yet.
     """
-    from recon.ledger import open_ledger
+    from recon.write.ledger import open_ledger
 
     ledger = open_ledger(session.project())
     if not ledger.exists():
@@ -161,8 +161,8 @@ def verify(
 def _compared(
     session: Session, ledger: Ledger, heads: list[str], key: list[str], pipeline: str | None, sink: str | None
 ) -> Compared:
-    from recon.ledger.heads import verifying
-    from recon.ledger.heads.signing import public_keys
+    from recon.write.ledger.heads import verifying
+    from recon.write.ledger.heads.signing import public_keys
 
     project = session.project()
     published = verifying.published(heads, public_keys(project, key), project)
@@ -192,8 +192,8 @@ def prove(
         raise ConfigError("give --entry, for the proof that an entry is there, or --since, that a head is continued")
     session.check_names(pipeline, sink)
 
-    from recon.ledger.heads import proving, verifying
-    from recon.ledger.heads.signing import public_keys
+    from recon.write.ledger.heads import proving, verifying
+    from recon.write.ledger.heads.signing import public_keys
 
     project, ledger = session.project(), _existing(session)
     keys, chain = public_keys(project, key or []), _chain(session, pipeline, sink)
@@ -218,7 +218,7 @@ def _chain(session: Session, pipeline: str | None, sink: str | None) -> tuple[st
     Raises:
         ConfigError: recon.yml has several.
     """
-    from recon.ledger.heads.signing import chains_of
+    from recon.write.ledger.heads.signing import chains_of
 
     chains = [
         names for names in chains_of(session.project()) if pipeline in (None, names[0]) and sink in (None, names[1])
@@ -235,7 +235,7 @@ def print_key(session: Session) -> None:
 
     For --key, and for `public_keys` in recon.yml. It is no secret.
     """
-    from recon.ledger.heads.signing import key_of
+    from recon.write.ledger.heads.signing import key_of
 
     key = key_of(session.project())
     if key is None:
@@ -252,8 +252,8 @@ def rebuild(
     """
     session.check_names(pipeline, sink)
 
-    from recon.ledger import open_ledger
     from recon.recovery.rebuild import rebuild as restore
+    from recon.write.ledger import open_ledger
 
     project = session.project()
     restored, ledger = restore(project, pipeline, sink), open_ledger(project)

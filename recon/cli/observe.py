@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.errors import ConfigError, ReconError
+from recon.base.text import plural, some
 from recon.cli.shared import PipelineOption, Session
-from recon.errors import ConfigError, ReconError
-from recon.text import plural, some
 
 if TYPE_CHECKING:
     from recon.audits.sources import Brokers
-    from recon.ledger import Ledger
     from recon.model import LedgerEntry
     from recon.project import Pipeline
+    from recon.write.ledger import Ledger
 
 _SHORTEST_S = 1.0
 
@@ -35,11 +35,11 @@ def observe(
     micro-batches in a checkpoint: look more often than it writes so many. Every audit looks once by itself.
     """
     from recon.audits.sources import Brokers
-    from recon.ledger import open_ledger
+    from recon.write.ledger import open_ledger
 
     project = session.project()
     session.check_names(pipeline, None)
-    watched = [one for one in project.pipelines if one.is_observed and pipeline in (None, one.name)]
+    watched = [pipe for pipe in project.pipelines if pipe.is_observed and pipeline in (None, pipe.name)]
     if not watched:
         named = f"pipeline {pipeline} has" if pipeline else "no pipeline of recon.yml has"
         raise ConfigError(
@@ -51,7 +51,7 @@ def observe(
     if pause is None:
         failed = _look(session, watched, ledger, Brokers(), always=True)
         raise typer.Exit(2 if failed else 0)
-    typer.echo(f"Observing {', '.join(one.name for one in watched)} every {every}; end with Ctrl-C.", err=True)
+    typer.echo(f"Observing {', '.join(pipe.name for pipe in watched)} every {every}; end with Ctrl-C.", err=True)
     while True:
         began = time.monotonic()
         _look(session, watched, ledger, Brokers(), always=False)
@@ -60,8 +60,8 @@ def observe(
 
 def _look(session: Session, watched: Sequence[Pipeline], ledger: Ledger, brokers: Brokers, *, always: bool) -> bool:
     """Looks once at each stream; whether one could not be looked at. The others are not held up by it."""
-    from recon.observer import look
     from recon.spark.catalog import ask_active
+    from recon.write.observer import look
 
     ask_active(session.project())
     failed = False

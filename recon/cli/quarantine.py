@@ -36,7 +36,7 @@ def show(
     """
     session.check_names(pipeline, sink)
 
-    from recon.quarantine.show import summaries
+    from recon.write.quarantine.show import summaries
 
     sinks = summaries(session.project(), pipeline, sink, reason=reason, limit=limit)
     if output == "json":
@@ -78,7 +78,7 @@ def release(
     session.check_names(pipeline, sink)
     repair = assignments("--set", set_, '"column = SQL expression"')
 
-    from recon.quarantine.release import release as release_rows
+    from recon.write.quarantine.release import release as release_rows
 
     result = release_rows(
         session.project(), pipeline, sink, repair=repair or None, where=where, force=force, by=by, reason=reason

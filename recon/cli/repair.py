@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recon.base.decision import Decision
+from recon.base.errors import ConfigError
 from recon.cli.shared import (
     ByOption,
     OutputOption,
@@ -21,8 +23,6 @@ from recon.cli.shared import (
     print_json,
     print_table,
 )
-from recon.decision import Decision
-from recon.errors import ConfigError
 
 if TYPE_CHECKING:
     from recon.project import Project
@@ -169,18 +169,21 @@ def _audited(project: Project, done: Repaired) -> tuple[str, ...]:
 
     run_audit(project, select=[f"pipeline:{done.pipeline},test_type:evidence"])
     about = {
-        finding for one in done.plan.ranges if one.action in ("read", "remove", "done") for finding in one.findings
+        finding
+        for planned in done.plan.ranges
+        if planned.action in ("read", "remove", "done")
+        for finding in planned.findings
     }
-    waiting = {one.id for one in open_findings(project) if one.accepted is None}
+    waiting = {open_finding.id for open_finding in open_findings(project) if open_finding.accepted is None}
     return tuple(sorted(about & waiting))
 
 
 def _print_plans(session: Session, plans: Sequence[RepairPlan]) -> None:
-    for one in plans:
-        typer.echo(f"{one.pipeline}.{one.sink}")
-        if one.refused:
-            typer.echo(session.mask(f"  recon does not repair it: {one.refused}"))
-        if one.ranges:
+    for of_sink in plans:
+        typer.echo(f"{of_sink.pipeline}.{of_sink.sink}")
+        if of_sink.refused:
+            typer.echo(session.mask(f"  recon does not repair it: {of_sink.refused}"))
+        if of_sink.ranges:
             print_table(
                 ("does", "partition", "start", "end", "micro-batch", "findings", "why"),
                 [
@@ -193,10 +196,10 @@ def _print_plans(session: Session, plans: Sequence[RepairPlan]) -> None:
                         ", ".join(each.findings),
                         session.mask(each.why),
                     )
-                    for each in one.ranges
+                    for each in of_sink.ranges
                 ],
             )
-        for left in one.left_open:
+        for left in of_sink.left_open:
             typer.echo(session.mask(f"  {left.finding} {left.code}: {left.message}; {left.step}"))
 
 

@@ -25,7 +25,7 @@ def runbook(
     from recon.reports.codes import MEANINGS
 
     if code is None:
-        rows = [(str(one), str(one.level), MEANINGS[one]) for one in runbooks.worst_first(Code)]
+        rows = [(str(listed), str(listed.level), MEANINGS[listed]) for listed in runbooks.worst_first(Code)]
         print_table(("code", "level", "meaning"), rows)
         return
     page = runbooks.page_of(runbooks.code_named(code))

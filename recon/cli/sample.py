@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from recon.base.errors import ConfigError
+from recon.base.text import plural, short_path
 from recon.cli.shared import (
     ExcludeOption,
     PeriodFromOption,
@@ -19,8 +21,6 @@ from recon.cli.shared import (
     required_period,
     writing,
 )
-from recon.errors import ConfigError
-from recon.text import plural, short_path
 
 
 def sample(
@@ -49,10 +49,10 @@ def sample(
     if select or exclude:
         bounds = chosen_checks(session, select, exclude)
         sinks = {
-            (pipe.name, one.name)
+            (pipe.name, sink.name)
             for pipe in project.pipelines
-            for one in pipe.sinks
-            if any(bound.pipeline == pipe.name and bound.sink in (None, one.name) for bound in bounds)
+            for sink in pipe.sinks
+            if any(bound.pipeline == pipe.name and bound.sink in (None, sink.name) for bound in bounds)
         }
         if not sinks:
             raise ConfigError("no check is selected, so no sink is; 'recon list' shows the checks")

@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, get_type_hints
 
 import typer
 
-from recon.credentials import without_credentials
-from recon.errors import ConfigError, ReconError
-from recon.instants import instant
-from recon.text import did_you_mean, first_line, inert, inert_json, short_path
+from recon.base.clock import utc_now
+from recon.base.credentials import without_credentials
+from recon.base.errors import ConfigError, ReconError
+from recon.base.instants import instant
+from recon.base.text import did_you_mean, first_line, inert, inert_json, short_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -270,7 +271,7 @@ def period(from_: str | None, to: str | None) -> tuple[datetime | None, datetime
     Raises:
         ConfigError: one of them is not a time, or the end does not come after the start.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     start, end = instant("--from", from_, now=now), instant("--to", to, ends=True, now=now)
     if start is not None and (end or now) <= start:
         raise ConfigError(f"the period is empty: --from {from_} is not before {f'--to {to}' if to else 'now'}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.errors import ReconError
 from recon.cli.shared import OutputOption, Session, print_json
-from recon.errors import ReconError
 
 if TYPE_CHECKING:
     from recon.project import Project
@@ -61,7 +61,7 @@ def sinks(
 
 def _not_written(project: Project, sinks: Sequence[tuple[str, str]]) -> dict[str, str]:
     """By `pipeline.sink`, why the ledger does not show that recon's hook writes it; what it shows is left out."""
-    from recon.ledger import open_ledger
+    from recon.write.ledger import open_ledger
 
     try:
         ledger = open_ledger(project)

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
+from recon.base.errors import ConfigError
+from recon.base.text import short_path
 from recon.cli.shared import Session, called, writing
-from recon.errors import ConfigError
-from recon.text import short_path
 
 BrokerDirOption = Annotated[Path, typer.Option("--dir", help="The broker's folder: data, logs, port.")]
 _BROKER_DIR = Path("local-kafka")
@@ -67,7 +67,7 @@ def init(
 def _init_from(file: Path, checkpoint: str, target: str | None, pipeline: str | None, kafka: str) -> None:
     """Writes the recon.yml of a stream that runs, and says what was found."""
     from recon.cli.found import found_yaml, said
-    from recon.observer.found import found_stream
+    from recon.write.observer.found import found_stream
 
     folder = file.parent
     found = found_stream(_located(checkpoint), None if target is None else _located(target), {})
@@ -115,7 +115,7 @@ def try_recording(
     micro-batch that was written twice, a lost checkpoint. Starts no JVM and opens no connection. Exit 0 when the audit
     ran.
     """
-    from recon.demo.trial import audited, unpack
+    from recon.local.demo.trial import audited, unpack
     from recon.reports import html, run_results
     from recon.reports.console import Console
 
@@ -154,7 +154,7 @@ def demo(
 
     A real Kafka broker and Spark on this machine; the audits must find exactly the faults that were made.
     """
-    from recon.demo.run import run
+    from recon.local.demo.run import run
 
     raise typer.Exit(run(directory.absolute(), keep_broker))
 

@@ -44,8 +44,8 @@ def trace(
     if output == "json":
         print_json(found.as_dict())
     else:
-        for one in found.records:
-            for line in _record(one):
+        for sampled in found.records:
+            for line in _record(sampled):
                 typer.echo(session.mask(one_line(line)) if line else "")
         if not found.records:
             typer.echo("No pipeline has an entry of this offset.")
@@ -53,12 +53,12 @@ def trace(
     raise typer.Exit(0 if outcomes and outcomes <= _EXPLAINED else 1)
 
 
-def _record(one: SampledRecord) -> Iterator[str]:
-    at = one.record
+def _record(sampled: SampledRecord) -> Iterator[str]:
+    at = sampled.record
     topic_id = f" (topic id {at.topic_id})" if at.topic_id else ""
-    through = f", which reads {one.through}" if one.through else ""
+    through = f", which reads {sampled.through}" if sampled.through else ""
     yield f"{at.topic}-{at.partition}, offset {at.offset}{topic_id}, pipeline {at.pipeline}{through}"
-    for path in one.paths:
+    for path in sampled.paths:
         yield from _path(path)
     yield ""
 

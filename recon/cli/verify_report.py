@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from recon.base.text import plural, short_path
 from recon.cli.audit import TemplatesOption, templates_folder
 from recon.cli.shared import OutputOption, Session, print_json
 from recon.reports.words import one_line
-from recon.text import plural, short_path
 
 
 def verify(
@@ -35,7 +35,7 @@ def verify(
             {
                 **{name: getattr(result, name) for name in names},
                 "same": result.is_same,
-                "differences": [vars(one) for one in result.differences],
+                "differences": [vars(difference) for difference in result.differences],
             }
         )
     else:
@@ -46,8 +46,8 @@ def verify(
         typer.echo(f"Document SHA-256 {result.sha256}: the content's own")
         if result.unread:
             typer.echo(f"Not compared: {one_line(result.unread)}")
-        for one in result.differences:
-            shown = f"{one.path}: {one.document} in the report, {one.now} by ledger and proof"
+        for difference in result.differences:
+            shown = f"{difference.path}: {difference.document} in the report, {difference.now} by ledger and proof"
             typer.echo(f"Different: {one_line(shown)}")
         values = plural(result.values, "value")
         at = f"as of {report.generated_at:%Y-%m-%d %H:%M:%S} UTC, its own time"

@@ -178,10 +178,10 @@ def _quantile(of: Any) -> Expectation:
 
 
 def _suite(of: Any) -> Expectation:
-    one = of.parsed()
-    if "problem" in one:
-        raise _NoCounterpart(one["problem"])
-    return one["type"], one["kwargs"]
+    expectation = of.parsed()
+    if "problem" in expectation:
+        raise _NoCounterpart(expectation["problem"])
+    return expectation["type"], expectation["kwargs"]
 
 
 COUNTERPARTS: Mapping[str, Callable[[Any], Expectation]] = {

@@ -1,9 +1,10 @@
 """What recon tells others: one model of events, and what takes them (alerts, exporters).
 
-`model` has the events, `consumer` what takes them, `dispatcher` hands them over so that nothing waits for it,
-`emitter` is what the hook, audits and the listener call, `registry` makes the consumers that recon.yml names. A
-consumer that fails or hangs changes nothing but a note. Imports no room above it (`hook`, `audit`, `streams`), and no
-Spark.
+`model` has the events, `consumer` is what takes them, and `dispatcher` hands them over so that nothing waits for it.
+`emitter` is what the hook, audits and the listener call; `registry` makes the consumers that recon.yml names. These are
+in `alerts` and `exporters`. `errors` puts an error into an event without values of rows.
+
+A consumer that fails or hangs changes nothing but a note. Imports no room above it (`write`, `audits`), and no Spark.
 """
 
 from recon.events.consumer import Consumer

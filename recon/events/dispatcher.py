@@ -17,10 +17,10 @@ from functools import cache, partial
 from threading import Condition, Thread
 from typing import Protocol, TypeVar
 
-from recon.errors import ReconError
+from recon.base.errors import ReconError
+from recon.base.text import first_line, plural
 from recon.events.consumer import Consumer, takes
 from recon.events.model import Event
-from recon.text import first_line, plural
 
 log = logging.getLogger("recon")
 

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from recon.base.text import first_line
 from recon.events.dispatcher import Dispatcher
 from recon.events.model import Event
 from recon.events.registry import consumers_of
 from recon.project import Project
-from recon.text import first_line
 
 log = logging.getLogger("recon")
 

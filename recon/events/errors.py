@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from recon.base.errors import ReconError
+from recon.base.text import first_line
 from recon.checks.samples import without_values
-from recon.errors import ReconError
 from recon.project import CheckConfig
 from recon.spark.errors import spark_error
-from recon.text import first_line
 
 
 def sentence(error: BaseException | str) -> str:

@@ -10,17 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar, Literal
 
+from recon.base.clock import utc_now
 from recon.model import Answer, Incident, LedgerEntry, RunResult
 from recon.model.result import plain
 
 SCHEMA_VERSION = 1
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +25,7 @@ class Event:
     """Something that happened. `at` is when, UTC; `id` is of this event alone."""
 
     project: str
-    at: datetime = field(default_factory=_now)
+    at: datetime = field(default_factory=utc_now)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     # Fields that are for consumers in this process, and are not in the JSON as they are.
@@ -173,8 +170,8 @@ class IncidentChanged(Event):
 class FindingChanged(Event):
     """A finding that was open is not any more.
 
-    Somebody accepted it (`by`, `reason`), or it recovered: the check that reported it was evaluated again and does not
-    report it, though no witness shows a repair.
+    Somebody accepted it (`by`, `reason`), or it recovered. Then the check that reported it was evaluated again and does
+    not report it, and no witness shows a repair.
     """
 
     change: Literal["accepted", "recovered"]
@@ -204,9 +201,8 @@ class MicroBatchWritten(Event):
     """A micro-batch is in the sink and in the ledger.
 
     It is `micro_batch.replayed` where an earlier attempt had written it already. `entry` is that of the ledger.
-    `seconds` is how long the hook took, `write_seconds` how much of it Spark took to compute the rows and write them
-    into the sink; None where that was not measured. `bytes_written` is what the write added to the sink, where it
-    says so.
+    `seconds` is how long the hook took; `write_seconds` is Spark's part of it, to compute the rows and write them. None
+    where that was not measured. `bytes_written` is what the write added to the sink, where it says so.
     """
 
     seconds: float | None = None

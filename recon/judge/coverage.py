@@ -13,19 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from typing_extensions import override
-
-from recon.lazy import np
-from recon.model import Code, LedgerSlice, SourceFiles, SourceLog, Unavailable, Witnesses, known, why_unknown
-from recon.model.delta_offsets import is_delta, offset_of
+from recon.base.lazy import np
+from recon.model import LedgerSlice
+from recon.model.grouping import grouped, spans_by
 from recon.model.ledger import sortable
-from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
-from recon.model.once import once
+from recon.model.once import kept
 from recon.model.positions import contents, is_kafka, partition_name, place
-from recon.model.proof import OF_UNREAD_RANGES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,9 +29,6 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.integer[Any]]
     Bools = npt.NDArray[np.bool_]
 
-ASKED = 10_000  # offsets of a range that no micro-batch read, about which Kafka is asked first
-_MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that are remembered; audits judge the newest entries again
-NO_RECORD = "hold no record for the stream"
 Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
 
 
@@ -114,24 +107,19 @@ class TopicIncarnation:
         """
         covered, frontier, before = GrowingSpans(), 0, None
         known_to = 0  # the furthest anchor: what is below it is the business of earlier audits, also restored entries'
-        # A log that got shorter resets the position. Between two resets, what is read late fills only earlier holes.
-        parts: list[tuple[list[Hole], list[Span]]] = [([], [])]
+        events: list[Hole | Span] = []  # holes, and what was read late
         overlaps: list[tuple[Stretch, Spans]] = []
         for stretch in self.stretches:
             start, end = stretch.start, stretch.end
             if end < start:
-                frontier = end
-                parts.append(([], []))
-            elif stretch.first < self.anchors or before is None:
-                begin = frontier if stretch.first < self.anchors else start
-                covered.add(min(begin, start), end)
-                frontier = max(frontier, end)
-                if stretch.first < self.anchors:
-                    parts[-1][1].append(Span(min(known_to, start), end))
-                    known_to = max(known_to, end)
-            elif start >= frontier:
-                if start > frontier:
-                    parts[-1][0].append(Hole(frontier, start, stretch, before))
+                frontier = end  # the log got shorter
+            elif stretch.first < self.anchors:
+                covered.add(min(frontier, start), end)
+                events.append(Span(min(known_to, start), end))
+                known_to, frontier = max(known_to, end), max(frontier, end)
+            elif before is None or start >= frontier:
+                if before is not None and start > frontier:
+                    events.append(Hole(frontier, start, stretch, before))
                 covered.add(start, end)
                 frontier = end
             elif end > start:
@@ -139,22 +127,21 @@ class TopicIncarnation:
                 twice = Spans((Span(start, end),)).minus(new)
                 if twice:
                     overlaps.append((stretch, twice))
-                parts[-1][1].append(Span(start, end))
+                events.append(Span(start, end))
                 frontier = max(frontier, end)
             before = stretch
-        return Walked(_unfilled(parts), overlaps, covered.spans, frontier)
+        return Walked(_unfilled(events), overlaps, covered.spans, frontier)
 
 
-def _unfilled(parts: Sequence[tuple[Sequence[Hole], Sequence[Span]]]) -> list[Hole]:
-    """What is left of each part's holes, without the ranges that this part or a later one read late."""
-    filled = GrowingSpans()
-    left: list[list[Hole]] = []
-    for holes, late in reversed(parts):
-        for start, end in late:
-            filled.add(start, end)
-        spans = filled.spans
-        left.append([rest for hole in holes for rest in hole.without(spans)])
-    return [hole for holes in reversed(left) for hole in holes]
+def _unfilled(events: Sequence[Hole | Span]) -> list[Hole]:
+    """What is left of the holes, without what was read late behind them."""
+    filled, left = GrowingSpans(), list[Hole]()
+    for event in reversed(events):
+        if isinstance(event, Hole):
+            left += reversed(list(event.without(filled.spans)))
+        else:
+            filled.add(*event)
+    return left[::-1]
 
 
 class Hole(NamedTuple):
@@ -180,33 +167,14 @@ class Walked(NamedTuple):
     frontier: int
 
 
-class FirstReaders:
-    """Which of some stretches read each offset first, found by bisection."""
-
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        known = GrowingSpans()
-        self._parts = sorted(
-            (*part, place) for place, stretch in enumerate(stretches) for part in known.add(stretch.start, stretch.end)
-        )
-        self._ends = [end for _, end, _ in self._parts]
-
-    def cut(self, wanted: Spans) -> list[tuple[int, Span]]:
-        """`wanted` cut up by the stretches: (place of the stretch, range), in the order of the stretches."""
-        cuts: list[tuple[int, Span]] = []
-        for start, end in wanted:
-            for i in range(bisect_right(self._ends, start), len(self._parts)):
-                low, high, place = self._parts[i]
-                if low >= end:
-                    break
-                cuts.append((place, Span(max(low, start), min(high, end))))
-        return sorted(cuts)
-
-
 class AllReaders:
     """Which of some stretches read an offset, however often: bisection over the furthest end so far."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self._parts = sorted((stretch.start, stretch.end, place) for place, stretch in enumerate(stretches))
+        self._index((stretch.start, stretch.end, place) for place, stretch in enumerate(stretches))
+
+    def _index(self, parts: Iterable[tuple[int, int, int]]) -> None:
+        self._parts = sorted(parts)
         self._ends = list(accumulate((end for _, end, _ in self._parts), max))
 
     def cut(self, wanted: Spans) -> list[tuple[int, Span]]:
@@ -220,6 +188,16 @@ class AllReaders:
                 if high > start:
                     cuts.append((place, Span(max(low, start), min(high, end))))
         return sorted(cuts)
+
+
+class FirstReaders(AllReaders):
+    """Which of some stretches read each offset first."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        known = GrowingSpans()
+        self._index(
+            (*part, at) for at, stretch in enumerate(stretches) for part in known.add(stretch.start, stretch.end)
+        )
 
 
 @dataclass(frozen=True)
@@ -245,7 +223,7 @@ class Coverage:
     def before(self, entry: int) -> int | None:
         """The micro-batch read just before this entry; None for the first."""
         earlier = reversed(self.order[: self._places[entry]])
-        return next((one for one in earlier if self.slice.heads[one].is_micro_batch), None)
+        return next((read for read in earlier if self.slice.heads[read].is_micro_batch), None)
 
     @cached_property
     def micro_batches(self) -> Sequence[int]:
@@ -255,15 +233,9 @@ class Coverage:
     @cached_property
     def removals(self) -> Mapping[tuple[str, int], Sequence[tuple[int, Span]]]:
         """By topic partition the offsets that repairs looked at to remove doubled rows, with their entries."""
-        looked_at: dict[tuple[str, int], list[tuple[int, Span]]] = {}
-        for entry, head in enumerate(self.slice.heads):
-            for read in self.slice.ranges.of(entry) if head.is_removal else ():
-                looked_at.setdefault((read.topic, read.partition), []).append((entry, read.span))
-        return looked_at
-
-    def place(self, entry: int) -> int:
-        """Where an entry stands in reading order."""
-        return self._places[entry]
+        heads, ranges = self.slice.heads, self.slice.ranges
+        removals = (entry for entry, head in enumerate(heads) if head.is_removal)
+        return grouped(((r.topic, r.partition), (entry, r.span)) for entry in removals for r in ranges.of(entry))
 
     def last_read(self, incarnation: TopicIncarnation) -> int | None:
         """The micro-batch that read a topic partition last; None where a repair alone did."""
@@ -289,15 +261,9 @@ class Coverage:
         return int(self.entries[min(row, high - 1)])
 
 
+@kept
 def coverage(slice_: LedgerSlice) -> Coverage:
-    """Walks a slice of the ledger; 1.7 million ranges take about a tenth of a second.
-
-    Computed once per slice, for all checks that need it.
-    """
-    return once(slice_, coverage, lambda: _walk(slice_))
-
-
-def _walk(slice_: LedgerSlice) -> Coverage:
+    """Walks a slice of the ledger, once for all checks; 1.7 million ranges take about a tenth of a second."""
     heads = slice_.heads
     ranked = _ranked(slice_)
     replays = _replays(slice_, ranked)
@@ -309,14 +275,7 @@ def _walk(slice_: LedgerSlice) -> Coverage:
     width = int(table.partition.max()) + 1 if len(table) else 1
     code = sortable(name_of[table.topic] * width + table.partition)
     rows = _Rows(code, table.entry, table.topic, table.start, table.end)
-    left_out = set(range(len(heads))).difference(ranked).union(replays)
-    if left_out:
-        rows = rows.take(~np.isin(rows.entry, np.fromiter(left_out, np.int64, len(left_out))))
-    if ranked != list(range(len(heads))):
-        rank = np.zeros(len(heads), np.int64)
-        rank[ranked] = np.arange(len(ranked))
-        rows = rows.take(np.argsort(rank[rows.entry], kind="stable"))
-    rows = rows.take(np.argsort(rows.code, kind="stable"))
+    rows = rows.of_entries(order, len(heads))
     alone = np.array([head.is_repair for head in heads], np.bool_)
     changes = rows.changes(slice_.anchors)
     empty = rows.start == rows.end
@@ -345,6 +304,17 @@ class _Rows(NamedTuple):
     def take(self, which: Ints | Bools) -> _Rows:
         """Some of the ranges, by mask or by index."""
         return _Rows(*(column[which] for column in self))
+
+    def of_entries(self, order: Sequence[int], heads: int) -> _Rows:
+        """The ranges of some entries, by topic partition, and of each in the order of these entries."""
+        rank = np.full(heads, -1, np.int64)
+        rank[order] = np.arange(len(order))
+        rows, places = self, rank[self.entry]
+        if (places < 0).any():
+            rows, places = rows.take(places >= 0), places[places >= 0]
+        if (places[1:] < places[:-1]).any():
+            rows = rows.take(np.argsort(places, kind="stable"))
+        return rows.take(np.argsort(rows.code, kind="stable"))
 
     def changes(self, anchors: int) -> Bools:
         """Where another topic partition, another topic id or the audited period begins."""
@@ -441,18 +411,12 @@ def bare(spans: Iterable[OffsetSpan]) -> Ranges:
 
 def by_key(ranges: Iterable[tuple[int, str, int, int, int]]) -> dict[Key, Spans]:
     """Ranges per topic partition; one that runs backward reads nothing."""
-    spans: dict[Key, list[tuple[int, int]]] = {}
-    for source, topic, partition, start, end in ranges:
-        spans.setdefault(Key(source, topic, partition), []).append((start, max(start, end)))
-    return {key: Spans.of(mine) for key, mine in spans.items()}
+    return spans_by((Key(source, topic, partition), (start, end)) for source, topic, partition, start, end in ranges)
 
 
 def by_partition(ranges: Iterable[OffsetSpan]) -> dict[tuple[str, int], Spans]:
     """Ranges per topic and partition, of whichever source; one that runs backward reads nothing."""
-    read: dict[tuple[str, int], list[Span]] = {}
-    for one in ranges:
-        read.setdefault((one.topic, one.partition), []).append(one.span)
-    return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in read.items()}
+    return spans_by(((read.topic, read.partition), read.span) for read in ranges)
 
 
 def widths(slice_: LedgerSlice) -> list[int]:
@@ -472,42 +436,6 @@ def read_last(ledger: LedgerSlice) -> Iterator[Key]:
         yield from (Key(read.source, read.topic, read.partition) for read in ledger.ranges.of(entry))
 
 
-def log_start_of(witnesses: Witnesses, key: Key, topic_id: str | None) -> tuple[int | None, str]:
-    """(log start of the topic partition the ledger speaks of, why it is not known)."""
-    if not is_kafka(key.topic):
-        return _log_start_of(witnesses.source_log, key.topic)
-    topics = known(witnesses.kafka)
-    if topics is None:
-        return None, f"whether Kafka still holds them is unknown ({why_unknown(witnesses.kafka)})"
-    topic = topics.topics.get(key.topic)
-    if topic is None:
-        return None, "no broker was read to see whether Kafka still holds them"
-    if not topic.exists or key.partition not in topic.partitions:
-        return None, "Kafka holds this topic partition no longer"
-    if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:
-        return None, "the topic was re-created since, so Kafka holds them no longer"
-    return topic.partitions[key.partition].log_start, ""
-
-
-def _log_start_of(source: SourceLog | Unavailable | None, topic: str) -> tuple[int | None, str]:
-    """The oldest offset that the log of what is read still has: of a table, that of the oldest version's commit."""
-    if source is None or isinstance(source, Unavailable):
-        return None, f"whether its log still has them is unknown ({why_unknown(source, 'it was not read')})"
-    if other := source.why_other(topic):
-        return None, other
-    if isinstance(source, SourceFiles):
-        return 0, ""  # Spark keeps the whole log
-    if source.first_retained is None:
-        return None, f"there is no Delta table at {source.location} any more"
-    return offset_of(source.first_retained, 0), ""
-
-
-def is_compacted(topic: str, witnesses: Witnesses) -> bool:
-    """Whether Kafka compacts the topic, so that a missing record may be no loss."""
-    described = witnesses.topic(topic)
-    return described is not None and "compact" in described.cleanup_policy
-
-
 def judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Hole]]:
     """The holes at which reading went on in the period."""
     for key, incarnations in covered.incarnations.items():
@@ -515,175 +443,3 @@ def judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Hol
             for hole in incarnation.walked.holes if len(incarnation.stretches) > 1 else ():
                 if covered.judged(hole.at.first):
                     yield key, incarnation, hole
-
-
-def is_same_topic(key: Key, incarnation: TopicIncarnation, witnesses: Witnesses) -> bool:
-    """Whether Kafka's topic is known to be the incarnation that was read: another one has other records there."""
-    return _is_topic(witnesses, key.topic, incarnation.topic_id)
-
-
-def _is_topic(witnesses: Witnesses, name: str, topic_id: str | None) -> bool:
-    topic = witnesses.topic(name)
-    return topic is not None and topic_id is not None and topic.topic_id == topic_id
-
-
-class Missed(NamedTuple):
-    """Offsets that no micro-batch read, and what the source says of them.
-
-    `code` is EXPLAINED where the source has no record there for the stream; `step` says why it is so, or what to do.
-    `topic_id` is that of the topic which has them: a later one of the name has other offsets. `said` is whether the
-    source could be asked.
-    """
-
-    code: Code
-    span: Span
-    step: str
-    topic_id: str | None = None
-    said: bool = True
-
-    def says(self, key: Key, reason: str) -> str:
-        """The message of a finding; `reason` says of a loss how it came about: "are missing: ..."."""
-        where = f"{key}: {key.offsets(*self.span)}"
-        return f"{where} {self.step}" if self.code is Code.EXPLAINED else f"{where} {reason}; {self.step}"
-
-
-def missed(
-    witnesses: Witnesses, key: Key, topic_id: str | None, unread: tuple[int, int], unknown: Code = Code.GAP
-) -> Iterator[Missed]:
-    """Offsets that were never read, split by what the source says of them.
-
-    An audit that saw no record there, before Kafka deleted them, is believed. `unknown` is the code where the source
-    does not say.
-    """
-    empty = without_record(witnesses, key, topic_id).intersect(Spans.of([unread]))
-    for span in empty:
-        yield Missed(Code.EXPLAINED, span, NO_RECORD, topic_id)
-    for span in Spans.of([unread]).minus(empty):
-        yield from (one._replace(topic_id=topic_id) for one in _missed(witnesses, key, topic_id, span, unknown))
-
-
-def _missed(witnesses: Witnesses, key: Key, topic_id: str | None, unread: Span, unknown: Code) -> Iterator[Missed]:
-    log_start, why = log_start_of(witnesses, key, topic_id)
-    start, end = unread
-    if log_start is None:
-        yield Missed(unknown, unread, why, said=False)
-        return
-    cut = min(max(log_start, start), end)
-    if cut > start:
-        what = "these records cannot be read any more" if is_kafka(key.topic) else "a stream cannot read them any more"
-        yield Missed(Code.LOSS_RETENTION, Span(start, cut), f"{key.log_starts_at(log_start)}, so {what}")
-    if cut == end:
-        return
-    kept = Span(cut, end)
-    if _holds_none(witnesses, key, topic_id, kept):
-        yield Missed(Code.EXPLAINED, kept, NO_RECORD)
-    elif is_kafka(key.topic):
-        yield Missed(Code.GAP, kept, _still_held(witnesses, key, kept, log_start))
-    else:
-        what = "versions" if is_delta(key.topic) else "files"
-        yield Missed(Code.GAP, kept, f"the log still has them: read exactly these {what} once more")
-
-
-def _still_held(witnesses: Witnesses, key: Key, span: Span, log_start: int) -> str:
-    """The next step for offsets that Kafka still has; records that were aborted are no loss for most streams."""
-    answer = witnesses.probes.get((key.topic, key.partition))
-    if answer is not None and answer.tells(span) and not Spans.of([span]).intersect(answer.committed):
-        return (
-            "Kafka has records of aborted transactions alone there: if the query reads committed records, say "
-            "`isolation_level: read_committed` under source in recon.yml, else read exactly this range once more "
-            "(`recon repair plan`)"
-        )
-    return f"Kafka still holds them (log start {log_start}): read exactly this range once more (`recon repair plan`)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OffsetsWithoutRecord:
-    """Offsets of one topic partition that no entry holds, and that have no record for the stream, as an audit saw.
-
-    They have transaction markers or aborted records. Kafka deletes these, too, and then no witness tells. The ranges
-    are half-open and ascending. `isolation_level` is the stream's as recon.yml had it then: where that was corrected
-    since, aborted records are records.
-    """
-
-    topic: str
-    topic_id: str | None
-    partition: int
-    isolation_level: str
-    ranges: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WithoutRecord(SinkMemory):
-    """Ranges that no micro-batch with an entry read, and that have no record: the newest of each topic partition."""
-
-    name: ClassVar[str] = "without_record"
-    of_any_audit: ClassVar[bool] = True
-    offsets: tuple[OffsetsWithoutRecord, ...]
-
-    @override
-    @classmethod
-    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
-        known_empty, level = before.offsets if before is not None else (), audit.witnesses.isolation_level
-        ranges = {(o.topic, o.topic_id, o.partition, o.isolation_level): list(o.ranges) for o in known_empty}
-        for found in (f for r in audit.results if r.check in OF_UNREAD_RANGES for f in r.findings):
-            if found.code is Code.EXPLAINED and found.span and found.topic is not None and found.partition is not None:
-                ranges.setdefault((found.topic, found.topic_id, found.partition, level), []).append(found.span)
-        offsets = tuple(
-            OffsetsWithoutRecord(
-                topic=topic,
-                topic_id=topic_id,
-                partition=partition,
-                isolation_level=of_level,
-                ranges=tuple((start, end) for start, end in Spans.of(spans))[-_MOST_WITHOUT_RECORD:],
-            )
-            for (topic, topic_id, partition, of_level), spans in sorted(
-                ranges.items(), key=lambda item: (item[0][0], item[0][2])
-            )
-        )
-        return cls(offsets=offsets) if offsets else None
-
-
-def without_record(witnesses: Witnesses, key: Key, topic_id: str | None) -> Spans:
-    """The offsets that no entry holds and of which an earlier audit saw that they have no record for the stream.
-
-    What has no record for a reader of all records has none for one of committed records.
-    """
-    known_empty = witnesses.memory(WithoutRecord)
-    of_place = (
-        empty
-        for empty in (known_empty.offsets if known_empty is not None else ())
-        if (empty.topic, empty.topic_id, empty.partition) == (key.topic, topic_id, key.partition)
-        and empty.isolation_level in (witnesses.isolation_level, "read_uncommitted")
-    )
-    return Spans.of(span for empty in of_place for span in empty.ranges)
-
-
-def _holds_none(witnesses: Witnesses, key: Key, topic_id: str | None, span: Span) -> bool:
-    """Whether the source has no record for the stream in a range: in Kafka transaction markers, or aborted records."""
-    if not is_kafka(key.topic):
-        source = known(witnesses.source_log)
-        return source is not None and source.topic == key.topic and source.records(*span) == 0
-    answer = witnesses.probes.get((key.topic, key.partition))
-    if answer is None or not answer.tells(span) or not _is_topic(witnesses, key.topic, topic_id):
-        return False
-    committed_only = witnesses.isolation_level == "read_committed"
-    return not Spans.of([span]).intersect(answer.committed if committed_only else answer.uncommitted)
-
-
-def to_ask(witnesses: Witnesses, key: Key, topic_id: str | None, unread: tuple[int, int]) -> Spans:
-    """What Kafka is asked about offsets that no micro-batch read, before they are called missing.
-
-    Whether it has a record there. Most ranges that are missing begin with one: a first part is asked about, and ten
-    times as much when that has none. Compaction leaves no record of what was lost, so that it is not asked there.
-    """
-    if not is_kafka(key.topic) or is_compacted(key.topic, witnesses) or not _is_topic(witnesses, key.topic, topic_id):
-        return Spans()
-    held = (one.span for one in missed(witnesses, key, topic_id, unread) if one.code is Code.GAP)
-    return Spans.of(_begin(witnesses, key, topic_id, span) for span in held)
-
-
-def _begin(witnesses: Witnesses, key: Key, topic_id: str | None, span: Span) -> Span:
-    size = ASKED
-    while size < span.size and _holds_none(witnesses, key, topic_id, Span(span.start, span.start + size)):
-        size *= 10
-    return Span(span.start, min(span.start + size, span.end))

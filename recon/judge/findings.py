@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
+from recon.base.text import some
 from recon.judge.coverage import Key
-from recon.model import Code, DeltaCommit, EntryHead, Finding, LedgerSlice, Level, Verdict, Witnesses
+from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, TableCommit, Verdict, Witnesses
+from recon.model.grouping import grouped
 from recon.model.ledger import Numbered, named
 from recon.model.offsets import Spans
-from recon.text import some
 
 # Of a function of the user's that left a micro-batch without a commit.
 WROTE_NOTHING = (
@@ -105,16 +106,14 @@ def exactly(values: Iterable[object]) -> str:
     return sha256(repr([str(value) for value in values]).encode()).hexdigest()[:16]
 
 
-def commit_of(commit: DeltaCommit) -> str:
+def commit_of(commit: TableCommit) -> str:
     """What tells a commit of others from every other one, for `Finding.about`; numbers begin anew in a new table."""
     return f"version {commit.version} of {commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
 
 
 def every_number(heads: Iterable[Numbered]) -> str:
     """The numbers of micro-batches, none left out: what is said of these is accepted for these alone."""
-    of_epoch: dict[int, list[int]] = {}
-    for head in heads:
-        of_epoch.setdefault(head.epoch, []).append(head.batch_id)
+    of_epoch = grouped((head.epoch, head.batch_id) for head in heads)
     parts = []
     for epoch, ids in of_epoch.items():
         runs = (f"{a} to {b - 1}" if b - a > 1 else f"{a}" for a, b in Spans.of_offsets(ids))
@@ -122,25 +121,16 @@ def every_number(heads: Iterable[Numbered]) -> str:
     return f"batch_id {', '.join(parts)}"
 
 
-def ledger_of(witnesses: Witnesses) -> LedgerSlice | None:
-    """The sink's slice of the ledger; None when the ledger holds no entry of it."""
-    ledger = witnesses.ledger
-    return ledger if ledger is not None and len(ledger.heads) else None
-
-
 def no_entries(witnesses: Witnesses, findings: Findings | None = None) -> Verdict:
     """The verdict without an entry in the ledger: what was found elsewhere, else `error`; never `pass`."""
     if findings is not None and findings.items:
         return findings.verdict("")
+    rest = ", so nothing can be proved; let the query write one micro-batch through the hook, or run "
+    rest += "`recon ledger rebuild`"
     if witnesses.observed:
-        return Verdict(
-            unproved=f"the ledger holds no entry for pipeline {witnesses.pipeline}, sink {witnesses.sink}: of what its "
-            "query wrote, nothing could be entered yet; compare checkpoint and target in recon.yml with the query's"
-        )
-    return Verdict(
-        unproved=f"the ledger holds no entry for pipeline {witnesses.pipeline}, sink {witnesses.sink}, so nothing "
-        "can be proved; let the query write one micro-batch through the hook, or run `recon ledger rebuild`"
-    )
+        rest = ": of what its query wrote, nothing could be entered yet; compare checkpoint and target in recon.yml "
+        rest += "with the query's"
+    return Verdict(unproved=f"the ledger holds no entry for pipeline {witnesses.pipeline}, sink {witnesses.sink}{rest}")
 
 
 def quiet(slice_: LedgerSlice) -> str:
@@ -156,14 +146,3 @@ def offsets(start: int, end: int) -> str:
     'offsets [3, 9)'
     """
     return f"offsets [{start}, {end})"
-
-
-__all__ = [
-    "LIMIT",
-    "Findings",
-    "ledger_of",
-    "named",
-    "no_entries",
-    "offsets",
-    "quiet",
-]

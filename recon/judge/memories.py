@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recon.judge.coverage import WithoutRecord
-from recon.judge.history.database_counts import OtherRows, TableJudged
-from recon.judge.history.foreign_rows import ForeignRows
 from recon.judge.history.quarantine_log import QuarantineJudged
+from recon.judge.history.record_history import OtherRows, TableJudged
 from recon.judge.history.row_balance import CountedRows
 from recon.judge.history.table_history import TableVersion
 from recon.judge.kafka.judged_logs import KafkaLogs
-from recon.judge.rows.filtered import Filtered
+from recon.judge.row_counts import Filtered
+from recon.judge.rows.foreign_rows import ForeignRows
 from recon.judge.rows.surplus_rows import EarlierBatches
+from recon.judge.source import WithoutRecord
 from recon.model.memory import SinkAudit, SinkMemory
 
 MEMORIES: tuple[type[SinkMemory], ...] = (

@@ -7,20 +7,24 @@ leave the counts as they are; the fingerprints of the offsets, taken during the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
-from recon.judge.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
+from typing_extensions import override
+
+from recon.base.lazy import np
+from recon.judge.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, by_partition, coverage, widths
 from recon.judge.second_calls import filtered_for_sure
 from recon.judge.stateful_operators import Operators
-from recon.lazy import np
 from recon.model import CountedRows, EntryHead, LedgerSlice
 from recon.model.fingerprint import of_entries
-from recon.model.offsets import Span, Spans
-from recon.model.once import Derived, once
+from recon.model.memory import SinkAudit, SinkMemory
+from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.once import kept
 
 
 class Counted(NamedTuple):
@@ -39,8 +43,8 @@ class Counted(NamedTuple):
 
     deficit: int | None
     dropped: int | None
-    explodes: bool
-    surplus: int
+    explodes: bool = False
+    surplus: int = 0
     quarantined: int = 0
     dropped_by_state: int = 0
     missing_at_read: int | None = None
@@ -71,6 +75,10 @@ class Piece(NamedTuple):
         """How many offsets it holds."""
         return self.end - self.start
 
+    def part(self, start: int, end: int) -> Piece:
+        """The piece of a range within it."""
+        return self._replace(start=start, end=end, leads=self.leads and start == self.start)
+
     @property
     def where(self) -> tuple[str, int]:
         """Its topic and partition, whichever source read them."""
@@ -88,8 +96,6 @@ class Counts:
         operators: what is known of state between source and sink.
         width: offsets per entry of the slice; the rows of its ranges where the source counts these itself.
         given: rows given to a sink that reduces them itself, per (epoch, batch_id).
-        uncountable: entries of whose ranges the source does not say how many rows they have.
-        derived: what checks found out of it and of other witnesses (`once`).
     """
 
     covered: Coverage
@@ -98,8 +104,15 @@ class Counts:
     operators: Operators = field(default_factory=Operators)
     width: Sequence[int] = ()
     given: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    uncountable: frozenset[int] = frozenset()
-    derived: Derived = field(default_factory=dict, init=False, compare=False)
+
+    @property
+    def ledger(self) -> LedgerSlice:
+        """The slice."""
+        return self.covered.slice
+
+    def ranges_of(self, entry: int) -> list[OffsetSpan]:
+        """What an entry read."""
+        return [read for read in self.ledger.ranges.of(entry) if read.span.size > 0]
 
     @cached_property
     def open(self) -> list[int]:
@@ -109,8 +122,19 @@ class Counts:
     @cached_property
     def only_rebuilt(self) -> bool:
         """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
-        heads, later = self.covered.slice.heads, self.covered.slice.transforms_later
+        heads, later = self.ledger.heads, self.ledger.transforms_later
         return later is None and not any(h.status == "committed" and h.rows_read is not None for h in heads)
+
+    @cached_property
+    def repaired(self) -> Mapping[tuple[str, int], Spans]:
+        """The offsets that repairs read, each with a row."""
+        heads = self.ledger.heads
+        return by_partition(
+            read
+            for entry, counted in self.counted.items()
+            if heads[entry].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
+            for read in self.ranges_of(entry)
+        )
 
     @cached_property
     def judged(self) -> Mapping[tuple[str, int], ReadStretches]:
@@ -162,6 +186,33 @@ class ReadStretches:
             yield from cut(self.covered, *self.stretches[place], span)
 
 
+def spans_of(pieces: Iterable[Piece]) -> Mapping[tuple[str, int], Spans]:
+    """The offsets of some pieces by (topic, partition)."""
+    found: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
+    for piece in pieces:
+        found[piece.where].append(Span(piece.start, piece.end))
+    return {where: Spans.of(spans) for where, spans in found.items()}
+
+
+def inside(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
+    """The parts of the pieces that lie in `spans`."""
+    if not spans:
+        return
+    for piece in pieces:
+        for start, end in Spans.of([(piece.start, piece.end)]).intersect(spans):
+            yield piece.part(start, end)
+
+
+def outside(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
+    """The parts of the pieces that lie in none of `spans`."""
+    for piece in pieces:
+        if not spans:
+            yield piece
+            continue
+        for start, end in Spans.of([(piece.start, piece.end)]).minus(spans):
+            yield piece.part(start, end)
+
+
 def cut(covered: Coverage, key: Key, stretch: Stretch, span: Span) -> Iterator[Piece]:
     """A range of a stretch, cut up by the entries that read it."""
     low, high = stretch.rows
@@ -187,78 +238,90 @@ def stretches_of(covered: Coverage) -> Mapping[tuple[str, int], ReadStretches]:
     return {where: ReadStretches(covered, mine) for where, mine in stretches.items()}
 
 
-def counted_entries(
-    ledger: LedgerSlice,
-    operators: Operators | None = None,
-    given: Mapping[tuple[int, int], int] | None = None,
-    in_files: Mapping[tuple[int | None, int, int], int] | None = None,
-    *,
-    reduces: bool = False,
-    filters: bool | None = None,
-    explodes: bool | None = None,
-    filtered_before: bool = False,
-    records: Sequence[int | None] | None = None,
-) -> Counts:
-    """Counts the entries of a slice.
+@dataclass(frozen=True, kw_only=True)
+class Filtered(SinkMemory):
+    """That the transform dropped rows of a micro-batch that was judged."""
 
-    `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
-    made fewer of them. `in_files` are those in the files of `TableHistory.appends`. `reduces` is whether the sink may
-    leave out rows that it was given.
-    `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
-    where it may, entries that show none prove nothing of one without counts. So it is where it is known that it
-    `filtered_before` the slice.
-    `explodes` is whether recon.yml says that it makes several rows of one record; counts of rows then say nothing of
-    offsets, but for micro-batches in which it returned the rows that it read.
-    `records` are the rows that the source has in each entry's ranges, where it counts them itself, None for a number
-    that it does not know. Without them, as for Kafka, an offset stands for a record, or for none.
+    name: ClassVar[str] = "filtered"
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        return before or (cls() if any(head.rows_filtered for head in audit.settled) else None)
+
+
+class Processing(NamedTuple):
+    """What is known of what happens to rows between source and sink, beside what entries show.
+
+    Args:
+        operators: what is known of state between source and sink.
+        given: rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform, made
+            fewer of them.
+        in_files: rows in the files of `TableHistory.appends`.
+        reduces: whether the sink may leave out rows that it was given.
+        filters: whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
+            where it may, entries that show none prove nothing of one without counts.
+        explodes: whether recon.yml says that it makes several rows of one record; counts of rows then say nothing of
+            offsets, but for micro-batches in which it returned the rows that it read.
+        filtered_before: whether it is known that it dropped rows before the slice; what follows is that of `filters`.
+        records: the rows that the source has in each entry's ranges, where it counts them itself, None for a number
+            that it does not know. Without them, as for Kafka, an offset stands for a record, or for none.
     """
-    given = given or {}
-    operators = operators or Operators()
+
+    operators: Operators = Operators()
+    given: Mapping[tuple[int, int], int] = {}
+    in_files: Mapping[tuple[int | None, int, int], int] = {}
+    reduces: bool = False
+    filters: bool | None = None
+    explodes: bool | None = None
+    filtered_before: bool = False
+    records: Sequence[int | None] | None = None
+
+
+_NOTHING_KNOWN = Processing()
+
+
+@kept
+def counted_entries(ledger: LedgerSlice, how: Processing = _NOTHING_KNOWN) -> Counts:
+    """Counts the entries of a slice."""
     covered = coverage(ledger)
-    width = widths(ledger) if records is None else [rows or 0 for rows in records]
-    uncountable = frozenset(entry for entry, rows in enumerate(records or ()) if rows is None)
-    heads = _completed(covered, in_files or {})
-    returned = [_returned(head, given) for head in heads]
-    # Only offsets can be recognised as already there.
-    trimmed = [records is None and _trimmed(head, width[i]) for i, head in enumerate(heads)]
-    transforms = any(
-        head.rows_read not in (None, returned[i]) and not trimmed[i] for i, head in enumerate(heads) if head.reads
-    )
-    transforms = transforms or bool(ledger.transforms_later) or filters is True or filtered_before
-    expected = _fingerprints(ledger) if records is None else None
-    counted, sure = {}, filtered_for_sure(covered)
-    for entry in covered.judged_entries():
-        head, size = heads[entry], width[entry]
-        if filters is False and (head.rows_filtered or head.is_observed):
-            head = replace(head, rows_filtered=0)
-        elif entry in sure:
-            head = replace(head, rows_filtered=sure[entry])
-        counts = _count(head, size, returned[entry], transforms=transforms, operators=operators, trimmed=trimmed[entry])
-        if explodes and not operators.keeps_state(head) and not _left_as_read(head):
-            counts = Counted(None, 0 if filters is False else None, True, 0, counts.quarantined)
-        if entry in uncountable:
-            counts = Counted(None, head.rows_filtered, False, 0, head.rows_quarantined or 0)
-        counted[entry] = counts._replace(
-            missing_at_read=_missing_at_read(head, size, operators),
-            lost=0 if reduces else _lost(head),
-            uncounted=head.is_uncounted and head.read is None and head.returned is None,
-            doubted=not counts.explodes
-            and _doubted(head, None if expected is None else CountedRows(size, expected[entry]), operators),
-        )
-    return Counts(covered, counted, transforms, operators, width, given, uncountable)
+    entries = _entries(covered, how)
+    shown = (entry.is_transformed for entry in entries)
+    transforms = any((how.filters, how.filtered_before, ledger.transforms_later, *shown))
+    counted = {place: entries[place].counted(transforms) for place in covered.judged_entries()}
+    width = [entry.width or 0 for entry in entries]
+    return Counts(covered, counted, transforms, how.operators, width, how.given)
 
 
-def _completed(covered: Coverage, in_files: Mapping[tuple[int | None, int, int], int]) -> Sequence[EntryHead]:
-    """The entries; counts that a restored one does not know, the replay of its micro-batch may."""
-    heads = [as_in_files(head, in_files) for head in covered.slice.heads]
+def _entries(covered: Coverage, processing: Processing) -> Sequence[_Entry]:
+    """The entries of a slice, with what their counts are held against."""
+    heads, ledger = _completed(covered, processing), covered.slice
+    if processing.records is not None:
+        return [_Entry(*each, None, processing) for each in zip(heads, processing.records, strict=True)]
+    expected = _fingerprints(ledger)
+    return [_Entry(*each, processing) for each in zip(heads, widths(ledger), expected, strict=True)]
+
+
+def _completed(covered: Coverage, processing: Processing) -> Sequence[EntryHead]:
+    """The entries with the counts that others tell of them."""
+    heads = [as_in_files(head, processing.in_files) for head in covered.slice.heads]
     for again, first in covered.replays.items():
-        head, replay = heads[first], heads[again]
-        if head.rows_quarantined is None:
-            head = replace(head, rows_quarantined=replay.rows_quarantined)
-        if head.rows_read is None and head.status == "rebuilt" and replay.rows_read is not None:
-            head = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
-        heads[first] = head
+        heads[first] = _with_replay(heads[first], heads[again])
+    dropped: dict[int, int | None] = {**filtered_for_sure(covered)}
+    if processing.filters is False:
+        dropped |= {place: 0 for place, head in enumerate(heads) if head.rows_filtered or head.is_observed}
+    for place, rows in dropped.items():
+        heads[place] = replace(heads[place], rows_filtered=rows)
     return heads
+
+
+def _with_replay(head: EntryHead, replay: EntryHead) -> EntryHead:
+    """The entry; counts that a restored one does not know, the replay of its micro-batch may."""
+    if head.rows_quarantined is None:
+        head = replace(head, rows_quarantined=replay.rows_quarantined)
+    if head.rows_read is None and head.status == "rebuilt" and replay.rows_read is not None:
+        head = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
+    return head
 
 
 def as_in_files(head: EntryHead, in_files: Mapping[tuple[int | None, int, int], int]) -> EntryHead:
@@ -267,88 +330,133 @@ def as_in_files(head: EntryHead, in_files: Mapping[tuple[int | None, int, int], 
     return head if rows in (None, head.rows_written) else replace(head, rows_written=rows)
 
 
-def _stored(head: EntryHead) -> int | None:
-    """Rows that were written and quarantined."""
-    return None if head.rows_written is None else head.rows_written + (head.rows_quarantined or 0)
-
-
-def _returned(head: EntryHead, given: Mapping[tuple[int, int], int]) -> int | None:
-    """Rows that the transform returned; not counted there, those written and quarantined by a sink that keeps all."""
-    rows = given.get((head.epoch, head.batch_id))
-    if rows is not None:
-        return rows + (head.rows_quarantined or 0)
-    return _stored(head) if head.returned is None else head.returned.rows
-
-
-def _trimmed(head: EntryHead, width: int) -> bool:
-    """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
-    return head.rows_read is not None and head.rows_read > width and head.rows_read != _stored(head)
-
-
-def _fingerprints(ledger: LedgerSlice) -> Sequence[int] | None:
+@kept
+def _fingerprints(ledger: LedgerSlice) -> Sequence[int | None]:
     """The fingerprint that follows from each entry's ranges; None where no entry has one to compare it with."""
-    return once(ledger, _fingerprints, lambda: _expected(ledger))
-
-
-def _expected(ledger: LedgerSlice) -> Sequence[int] | None:
     has_any = any(head.fingerprint_given is not None for head in ledger.heads)
-    return of_entries(ledger.ranges, len(ledger.heads)).tolist() if has_any else None
+    return of_entries(ledger.ranges, len(ledger.heads)).tolist() if has_any else [None] * len(ledger.heads)
 
 
-def _missing_at_read(head: EntryHead, width: int, operators: Operators) -> int | None:
-    """Offsets of the entry's ranges that had no record when Spark read them; None where the reader did not count."""
-    if head.read is None or head.read.fingerprint is None or operators.keeps_state(head) or head.read.rows > width:
-        return None
-    return width - head.read.rows
+@dataclass(frozen=True)
+class _Entry:
+    """An entry as it is counted.
 
-
-def _lost(head: EntryHead) -> int:
-    """Rows that the sink was given and does not have; 0 where they were not counted."""
-    return 0 if head.given is None or head.rows_written is None else head.given.rows - head.rows_written
-
-
-def _left_as_read(head: EntryHead) -> bool:
-    """Whether fingerprints show that the transform returned the rows that it read."""
-    return head.read is not None and head.read.fingerprint is not None and head.read == head.returned
-
-
-def _doubted(head: EntryHead, expected: CountedRows | None, operators: Operators) -> bool:
-    """Whether rows were lost and others doubled between two points where as many rows were counted.
-
-    `expected` is what follows from the ranges, None where nothing does.
+    `width` is as in `Counts`, None where the source does not say it; `expected` is the fingerprint that follows from
+    its ranges, None where nothing does.
     """
-    points = [head.read, head.returned]
-    if expected is not None and not operators.keeps_state(head):
-        points.insert(0, expected)
-    if head.rows_quarantined == 0:
-        points.append(head.given)
-    known = [point for point in points if point is not None and point.fingerprint is not None]
-    return any(one.rows == other.rows and one.fingerprint != other.fingerprint for one, other in combinations(known, 2))
 
+    head: EntryHead
+    width: int | None
+    expected: int | None
+    processing: Processing
 
-def _count(
-    head: EntryHead, width: int, returned: int | None, *, transforms: bool, operators: Operators, trimmed: bool
-) -> Counted:
-    stored, read = _stored(head), head.rows_read
-    quarantined = head.rows_quarantined or 0
-    dropped = None if trimmed else head.rows_filtered
-    dropped_by_state = 0
-    if operators.keeps_state(head):
+    def counted(self, transforms: bool) -> Counted:
+        """Its counts, where `transforms` is whether the writer filters or makes rows, as far as entries show."""
+        head, counts = self.head, self._added_up(transforms)
+        given, written = head.given, head.rows_written
+        return counts._replace(
+            quarantined=head.rows_quarantined or 0,
+            missing_at_read=self._missing_at_read,
+            lost=0 if given is None or written is None or self.processing.reduces else given.rows - written,
+            doubted=not counts.explodes and self._is_doubted,
+            uncounted=head.is_uncounted and head.read is None and head.returned is None,
+        )
+
+    def _added_up(self, transforms: bool) -> Counted:
+        """Rows and offsets against each other; the first that applies."""
+        if self.width is None:
+            return Counted(None, self.head.rows_filtered)
+        if self._may_explode:
+            return Counted(None, 0 if self.processing.filters is False else None, explodes=True)
         # foreachBatch receives the rows that stateful operators return, and `rows_read` counts those.
-        of_state = operators.dropped(head, returned if read is None else read)
-        if of_state is None:
-            return Counted(None, None, operators.makes_rows(head), 0, quarantined)
-        dropped_by_state = of_state
-        if dropped is not None or not transforms:
-            dropped = (dropped or 0) + dropped_by_state
-    if stored is None:
-        return Counted(None, dropped, False, 0, quarantined, dropped_by_state)
-    total = stored + (dropped or 0)
-    transformed = transforms if read is None else read != returned
-    if total > width:
-        surplus = 0 if transformed else total - width
-        return Counted(None if transformed else 0, dropped, transformed, surplus, quarantined, dropped_by_state)
-    # Without a count of what the transform returned, every row more than were read is taken for one of its own.
-    made = (returned or 0) if head.returned is not None else max(total - dropped_by_state, returned or 0)
-    explodes = read is not None and not trimmed and made > read
-    return Counted(None if explodes else width - total, dropped, explodes, 0, quarantined, dropped_by_state)
+        read = self.head.rows_read
+        by_state = self.processing.operators.dropped(self.head, self._returned if read is None else read)
+        if by_state is None:
+            return Counted(None, None, explodes=self.processing.operators.makes_rows(self.head))
+        dropped = self._dropped(by_state, transforms)
+        if self._stored is None:
+            return Counted(None, dropped, dropped_by_state=by_state)
+        total = self._stored + (dropped or 0)
+        made = self._makes_rows(total, total - by_state, transforms)
+        over = 0 if made else total - self.width
+        return Counted(None if made else max(-over, 0), dropped, made, max(over, 0), dropped_by_state=by_state)
+
+    @cached_property
+    def is_transformed(self) -> bool:
+        """Whether its counts show that the transform drops or makes rows."""
+        return self.head.reads and not self._is_trimmed and self.head.rows_read not in (None, self._returned)
+
+    @cached_property
+    def _keeps_state(self) -> bool:
+        return self.processing.operators.keeps_state(self.head)
+
+    @cached_property
+    def _stored(self) -> int | None:
+        """Rows that were written and quarantined."""
+        return None if self.head.rows_written is None else self.head.rows_written + (self.head.rows_quarantined or 0)
+
+    @cached_property
+    def _returned(self) -> int | None:
+        """Rows that the transform returned; not counted there, those that were stored by a sink that keeps all."""
+        rows = self.processing.given.get((self.head.epoch, self.head.batch_id))
+        if rows is not None:
+            return rows + (self.head.rows_quarantined or 0)
+        return self._stored if self.head.returned is None else self.head.returned.rows
+
+    @property
+    def _returned_nothing(self) -> bool:
+        """Whether Spark saw from the transform alone that it returns no row, as of `where("1 = 0")`, and read nothing.
+
+        Spark reports all counts of a write at once: the rows read are not counted only where its plan lacks the read.
+        """
+        returned = self.head.returned
+        is_empty = returned is not None and returned.rows == 0 and self._stored == 0
+        return is_empty and self.head.rows_read is None and self.processing.filters is not False
+
+    @cached_property
+    def _is_trimmed(self) -> bool:
+        """Whether more rows were read than its ranges hold: the rest was dropped as already there, as offsets tell."""
+        read = self.head.rows_read or 0
+        return self.processing.records is None and read > (self.width or 0) and read != self._stored
+
+    def _dropped(self, by_state: int, transforms: bool) -> int | None:
+        """Rows that the transform and stateful operators dropped."""
+        dropped = self.width if self._returned_nothing else None if self._is_trimmed else self.head.rows_filtered
+        if not self._keeps_state or (dropped is None and transforms):
+            return dropped
+        return (dropped or 0) + by_state
+
+    def _makes_rows(self, total: int, accounted: int, transforms: bool) -> bool:
+        """Whether more rows came out of the transform than went in."""
+        read, returned = self.head.rows_read, self._returned
+        if total > (self.width or 0):
+            return transforms if read is None else read != returned
+        # Without a count of what the transform returned, every row more than were read is taken for one of its own.
+        made = max(returned or 0, 0 if self.head.returned else accounted)
+        return read is not None and not self._is_trimmed and made > read
+
+    @property
+    def _missing_at_read(self) -> int | None:
+        """Offsets of its ranges that had no record when Spark read them; None where the reader did not count."""
+        read, width = self.head.read, self.width or 0
+        if read is None or read.fingerprint is None or self._keeps_state or read.rows > width:
+            return None
+        return width - read.rows
+
+    @property
+    def _may_explode(self) -> bool:
+        """Whether several rows were made of a record, for all that is known: no fingerprint shows that none were."""
+        read = self.head.read
+        is_left_as_read = read is not None and read.fingerprint is not None and read == self.head.returned
+        return bool(self.processing.explodes) and not self._keeps_state and not is_left_as_read
+
+    @property
+    def _is_doubted(self) -> bool:
+        """Whether rows were lost and others doubled between two points where as many rows were counted."""
+        points = [self.head.read, self.head.returned]
+        if self.expected is not None and not self._keeps_state:
+            points.insert(0, CountedRows(self.width or 0, self.expected))
+        if self.head.rows_quarantined == 0:
+            points.append(self.head.given)
+        known = [point for point in points if point is not None and point.fingerprint is not None]
+        return any(a.rows == b.rows and a.fingerprint != b.fingerprint for a, b in combinations(known, 2))

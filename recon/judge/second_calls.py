@@ -75,6 +75,3 @@ def filtered_for_sure(covered: Coverage) -> Mapping[int, int | None]:
         if head.rows_filtered:
             sure[call.entry] = 0 if call.differs and parts_of(head.transform)[1] is None else None
     return sure
-
-
-__all__ = ["SecondCall", "filtered_for_sure", "second_calls"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from recon.model import EntryHead, Witnesses, known
+from recon.model import AuditTime, CheckpointWitness, EntryHead, ProgressWitness
 from recon.model.progress import BatchProgress
 
 # A listener gathers micro-batches before it records them; periods of audits overlap by as much.
@@ -41,8 +41,10 @@ class Operators:
         """Rows of the micro-batch that stateful operators dropped as duplicates or as late.
 
         None when Spark's progress does not say, when an operator does more than drop rows, or when the numbers do not
-        add up: rows read must be the rows given to the sink and the rows dropped.
+        add up: rows read must be the rows given to the sink and the rows dropped. 0 where there is no state.
         """
+        if not self.keeps_state(head):
+            return 0
         batch = self.progress.get((head.query_id, head.batch_id))
         if batch is None or given is None or head.query_id in self.making:
             return None
@@ -58,27 +60,23 @@ class Operators:
         batch = self.progress.get((head.query_id, head.batch_id))
         return batch is not None and batch.rows == width
 
-    def awaited(self, head: EntryHead, witnesses: Witnesses) -> bool:
+    def awaited(self, head: EntryHead, time: AuditTime) -> bool:
         """Whether a listener is there and has not come to this micro-batch yet: the next audit looks at it again."""
         newest = self.newest.get(head.query_id)
-        recent = head.committed_at > witnesses.now - _RECORDED_WITHIN and witnesses.period_to >= witnesses.now
+        recent = head.committed_at > time.now - _RECORDED_WITHIN and not time.is_past
         return newest is not None and head.batch_id > newest and recent
 
 
-def operators_of(witnesses: Witnesses) -> Operators:
-    """Reads checkpoint and progress; empty where neither could be read."""
-    recorded, checkpoint = known(witnesses.progress), known(witnesses.checkpoint)
+def operators_of(recorded: ProgressWitness | None, checkpoint: CheckpointWitness | None) -> Operators:
+    """Reads Spark's progress and the checkpoint; empty where neither could be read."""
     batches = recorded.batches if recorded is not None else []
-    progress: dict[tuple[str, int], BatchProgress] = {}
-    newest: dict[str, int] = {}
-    for batch in batches:
-        key = (batch.query_id, batch.batch_id)
-        # A replay that found its rows in the sink computes nothing, and reports nothing.
-        if key not in progress or batch.rows:
-            progress[key] = batch
-        newest[batch.query_id] = max(batch.batch_id, newest.get(batch.query_id, -1))
-    stateful = {batch.query_id for batch in batches if batch.state_operators}
-    making = {b.query_id for b in batches if not all(name.startswith("dedupe") for name in b.state_operators)}
-    if checkpoint is not None and checkpoint.stateful:
-        stateful.add(checkpoint.query_id)
-    return Operators(frozenset(stateful), progress, newest, frozenset(making))
+    # A replay that found its rows in the sink computes nothing, and reports nothing.
+    progress = {(batch.query_id, batch.batch_id): batch for batch in sorted(batches, key=lambda each: bool(each.rows))}
+    names = [(batch.query_id, name) for batch in batches for name in batch.state_operators]
+    keeping = {checkpoint.query_id} if checkpoint is not None and checkpoint.stateful else set()
+    return Operators(
+        stateful=frozenset(keeping.union(query_id for query_id, _ in names)),
+        progress=progress,
+        newest=dict(sorted(progress)),
+        making=frozenset(query_id for query_id, name in names if not name.startswith("dedupe")),
+    )

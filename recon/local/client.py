@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -210,8 +210,8 @@ def _send(
             last[message.topic(), message.partition()] = message.offset()
 
     sent = 0
-    for one in records:
-        record = Record(*one)
+    for fields in records:
+        record = Record(*fields)
         while True:
             try:
                 producer.produce(

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.java import find_java
 from recon.spark.jars import BROKER, refuse_others
 

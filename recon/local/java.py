@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 
 MINIMUM = 17
 

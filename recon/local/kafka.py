@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from recon.errors import ConfigError, EvidenceError
+from recon.base.errors import ConfigError, EvidenceError
 from recon.local.client import KafkaClient
 from recon.local.jars import broker_classpath
 from recon.local.java import find_java

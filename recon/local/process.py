@@ -15,8 +15,8 @@ from pathlib import Path
 class ChildProcess:
     """One process in a session of its own, its output appended to `log`.
 
-    In a session of its own it does not get Ctrl-C, so that the parent can stop it in order. A guard process (a shell
-    that waits for the parent's end of a pipe to close) sends it SIGTERM when the parent is killed; a `detached` process
+    In a session of its own it does not get Ctrl-C, so that the parent can stop it in order. When the parent is killed,
+    a guard process sends it SIGTERM: a shell that waits for the parent's end of a pipe to close. A `detached` process
     has no guard and runs on. With `shown` it writes to the parent's standard output, and the log gets standard error
     alone. `stdin` and `pass_fds` are those of `subprocess.Popen`.
     """
@@ -114,9 +114,9 @@ def free_ports(count: int) -> tuple[int, ...]:
     with contextlib.ExitStack() as sockets:
         ports = []
         for _ in range(count):
-            one = sockets.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
-            ports.append(int(one.getsockname()[1]))
+            sock = sockets.enter_context(socket.socket())
+            sock.bind(("127.0.0.1", 0))
+            ports.append(int(sock.getsockname()[1]))
         return tuple(ports)
 
 

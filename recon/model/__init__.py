@@ -1,14 +1,22 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
-In reading order: `offsets` (range algebra), `delta_offsets`, `file_offsets` and `positions` (positions in Delta tables
-and in logs of file sources, as offsets), `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its hash
-chain), `evidence`, `source_table`, `source_files` and `progress` (what witnesses report), `incident`, `past` and
-`result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads formats that cross a
-process. Imports nothing of recon but `errors`, `text` and `lazy`.
+In reading order:
+
+- Offsets: `offsets` (range algebra); `delta_offsets`, `file_offsets` and `positions` (positions in Delta tables and in
+  logs of file sources, as offsets).
+- The ledger: `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its hash chain), `erasure`.
+- What witnesses report: `evidence`, `source_table`, `source_files`, `progress`.
+- What is judged: `result` (verdict, finding, run), `subject` (when two findings are the same), `account` (what became
+  of every offset), `proof` and `memory` (what an audit leaves to the next one), `incident`.
+- What is told: `past`, `books`, `compliance`, `controls`, `sample`, `pack`.
+
+`grouping` and `once` are small tools. `wire` is the only place that writes and reads formats that cross a process.
+Imports nothing of recon but `base`.
 """
 
 from recon.model.evidence import (
     WITHOUT_NUMBER,
+    AuditTime,
     ChainEnd,
     CheckpointBatch,
     CheckpointFlaw,
@@ -16,8 +24,6 @@ from recon.model.evidence import (
     CommitRows,
     DataFile,
     DeclaredRows,
-    DeltaCommit,
-    DeltaWitness,
     KafkaPartition,
     KafkaTopic,
     KafkaWitness,
@@ -36,10 +42,13 @@ from recon.model.evidence import (
     SinkCommit,
     SinkLog,
     SourceLog,
+    TableCommit,
     TableCount,
+    TableLog,
     Unavailable,
     Unstamped,
     Witnesses,
+    Writing,
     known,
     why_unknown,
 )
@@ -88,6 +97,7 @@ __all__ = [
     "RUNNING",
     "WITHOUT_NUMBER",
     "Answer",
+    "AuditTime",
     "BatchPoint",
     "BatchProgress",
     "ChainEnd",
@@ -102,8 +112,6 @@ __all__ = [
     "CoverageCell",
     "DataFile",
     "DeclaredRows",
-    "DeltaCommit",
-    "DeltaWitness",
     "EntryHead",
     "EntryStatus",
     "FileFormat",
@@ -152,11 +160,14 @@ __all__ = [
     "SourceOffsets",
     "SourceTable",
     "Status",
+    "TableCommit",
     "TableCount",
+    "TableLog",
     "Unavailable",
     "Unstamped",
     "Verdict",
     "Witnesses",
+    "Writing",
     "dump_stamp",
     "known",
     "offsets_text",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recon.lazy import np
+from recon.base.lazy import np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,9 +56,9 @@ COLUMNS = ("topic", "partition", "start", "end", "offsets", "offset_class", "how
 class AccountLine(NamedTuple):
     """Offsets of one class.
 
-    `topic` indexes the account's topics and `entry` its writes; -1 where they are not known: a count of a micro-batch
-    does not say which of its offsets it is of, and what no micro-batch read has no write. `start` and `end` are the
-    range [start, end); both -1 where only the number of `offsets` is known.
+    `topic` indexes the account's topics and `entry` its writes. -1 where that is not known: a count does not say of
+    which offsets it is, and what no micro-batch read has no write. `start` and `end` are the range [start, end); both
+    -1 where only the number of `offsets` is known.
     """
 
     topic: int

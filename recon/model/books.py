@@ -22,8 +22,8 @@ class TableWrite(NamedTuple):
 class BookLine:
     """The rows of one sink on one day (UTC), as ledger entries counted them; None where one entry did not.
 
-    Sums are compared write by write, and the differences of a day are added up by their sign: rows that one micro-batch
-    lost and another one doubled do not cancel. Nothing is computed from what it is compared with.
+    Sums are compared write by write, and a day's differences are added up by sign: lost and doubled rows do not cancel.
+    Nothing is computed from what it is compared with.
 
     Attributes:
         pipeline: who reads.

@@ -19,10 +19,9 @@ from recon.model.result import NOT_ANCHORED, Answer, Code, Finding, Level
 class ChainHeads:
     """The hash chain of one sink's ledger over the period.
 
-    `first` and `last` are entry hashes, None when there is no entry. `verified` is True when every entry's
-    hash was computed again and every link is right, False when one is not, None when it was not checked;
-    `reason` is the reason for the last two. `signed` says which head of the chain's tree was signed last, and where
-    heads are published.
+    `first` and `last` are entry hashes, None when there is no entry. `verified` is True when every entry's hash was
+    computed again and every link is right, False when one is not, None when it was not checked. `reason` is why, for
+    the last two. `signed` says which head of the chain's tree was signed last, and where heads are published.
     """
 
     first: str | None
@@ -115,11 +114,10 @@ class IncidentRecord:
 class ActionRecord:
     """What somebody did about rows or findings.
 
-    `by` is "" where it is not recorded: of a release or a repair by an older version, or whose entry was restored from
-    a database's own record; and of a restored entry of a micro-batch, which nobody decided. `reason` is "" where none
-    was given.
+    `by` is "" where it is not recorded: by an older version, in an entry that was restored from a database's own
+    record, or for a restored micro-batch, which nobody decided. `reason` is "" where none was given.
 
-    `kind` is "accepted" (a finding), "released" (rows from quarantine), "repaired" (missing offsets were read again),
+    `kind` is "accepted" (a finding), "released" (rows from quarantine), "repaired" (missing offsets, read again),
     "removed" (doubled rows) or "restored" (a ledger entry, from the sink's own record).
     """
 
@@ -172,8 +170,8 @@ class SinkCompliance:
     leaves none unproved, as in an audit's answer. `ranges` counts (batch, topic, partition); `offsets` sums their
     widths, None of a Delta table that is read. `rows_written` is None when the commits have no count, `rows_filtered`
     (by the transform) and `rows_quarantined` when a micro-batch did not count them.
-    `days_without_audit` are those from the ledger's first entry on that no audit of the pipeline looked at: what Kafka
-    held then and the stream did not read, nobody knows. Of `days_partly_audited` audits looked at a part.
+    `days_without_audit` are those from the ledger's first entry on that no audit of the pipeline looked at: nobody
+    knows what Kafka held then and the stream did not read. Of `days_partly_audited` audits looked at a part.
     """
 
     pipeline: str
@@ -265,11 +263,11 @@ LIMITS = (
 class ComplianceReport:
     """The report on one project; the period is half-open, [period_from, period_to), in UTC.
 
-    `days_without_audit` are days that are over, or today, on which a sink's ledger had begun, and of
-    `days_partly_audited` audits looked at a part; `days_to_come` counts those after today, of which nothing is said.
-    `controls` are what audits showed day by day, `frameworks` the same by statements of standards. `incidents` are the
-    exceptions by cause, open ones first. `unproved` are sentences: what could not be proved, and what no audit, or no
-    witness, ever saw. `books` are what each sink's pipeline read and what became of it, by day and hop.
+    `days_without_audit` are days up to today on which a sink's ledger had begun. Of `days_partly_audited` audits looked
+    at a part. `days_to_come` counts those after today, of which nothing is said. `controls` are what audits showed day
+    by day, `frameworks` the same by statements of standards. `incidents` are the exceptions by cause, open ones first.
+    `unproved` are sentences: what could not be proved, and what no audit, or no witness, ever saw. `books` are what
+    each sink's pipeline read and what became of it, by day and hop.
     """
 
     project: str

@@ -16,10 +16,12 @@ from recon.model.result import Code, Level
 Control = Literal["completeness", "uniqueness", "accuracy", "timeliness", "audit trail", "change control"]
 CONTROLS: tuple[Control, ...] = get_args(Control)
 
-# "not yet there": the day was over before the sink's first ledger entry, so that there is nothing to show. "answered":
-# nothing of it is open, as somebody accepted what was found, or it is repaired. "partly covered": what audits looked at
-# was shown, and they looked at a part of the day. "not shown": audits did not evaluate every check, or could not. "no
-# audit": none looked at any of the day. The worst is last.
+# The worst is last.
+# not yet there: the day was over before the sink's first ledger entry, so there is nothing to show
+# answered: nothing of it is open; somebody accepted what was found, or it is repaired
+# partly covered: audits looked at a part of the day, and showed that part
+# not shown: audits did not, or could not, evaluate every check
+# no audit: none looked at any of the day
 DayState = Literal["not yet there", "shown", "answered", "partly covered", "not shown", "no audit", "refuted"]
 DAY_STATES: tuple[DayState, ...] = get_args(DayState)
 UNKNOWN: tuple[DayState, ...] = ("partly covered", "not shown", "no audit")

@@ -3,9 +3,9 @@
 The topic is named by the table's id: where the table is, and what recon.yml calls it, may change.
 
 Spark's position (`DeltaSourceOffset`) is a version of the table and a number of its data files. Its offset here is
-version x 1,000,000,000 + files: half-open ranges of offsets then hold whole files, those of a version in the order of
-its commit. A new query first reads the table as it is, a snapshot: its files count from 500,000,000 on, in the order of
-(modificationTime, path), and its position comes after that of the version's own commit.
+version x 1,000,000,000 + files. So half-open ranges of offsets hold whole files, those of a version in the order of its
+commit. A new query first reads a snapshot of the table. The snapshot's files count from 500,000,000 on, in the order of
+(modificationTime, path), so its position comes after that of the version's own commit.
 
 >>> offset_of(7, 2), position_of(7_000_000_002)
 (7000000002, Position(version=7, files=2, in_snapshot=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from recon.text import plural
+from recon.base.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Evidence as plain values, one class per witness. `recon.evidence` reads them; `recon.judge` judges them."""
+"""Evidence as plain values, one class per witness. `recon.witness` reads them; `recon.judge` judges them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
-from recon.model.once import Derived
 from recon.model.progress import ProgressWitness
 from recon.model.proof import Proofs, SinkProof
 from recon.model.source_files import SourceFiles
@@ -63,11 +62,10 @@ class KafkaPartition:
     """One topic partition as the broker describes it now, in offsets.
 
     `log_end` is the end for the stream's isolation level: the last stable offset for read_committed, else
-    the high watermark. `unread_since` is the timestamp of the first record at or after a given
-    position; None when everything was read, no position was given, or it is no time. `unread_stamp` is the same as the
-    broker has it, in milliseconds since 1970.
-    `kept` says of (leader epoch, offset) whether the log below the offset is still the one that this leader had: False
-    after an unclean leader election cut it off there. What was not asked, or not answered, is absent.
+    the high watermark. `unread_since` is the timestamp of the first record at or after a given position. None when
+    everything was read, no position was given, or it is no time. `unread_stamp` is the same as the broker has it, in
+    milliseconds since 1970. `kept` says of (leader epoch, offset) whether the log below the offset is still that of
+    this leader: False after an unclean leader election truncated it. What was not asked, or not answered, is absent.
     """
 
     partition: int
@@ -115,9 +113,9 @@ class KafkaWitness:
 class CheckpointBatch:
     """One micro-batch in the checkpoint: planned (offsets/N), and perhaps finished (commits/N).
 
-    `ranges` are per Kafka source, start offsets taken from batch N-1 or from sources/<i>/0; a partition that is
-    new in N has `start_offset` None in `new_partitions` and is not in `ranges`. `starts_known` is False for
-    the oldest batch of a purged checkpoint, whose predecessor is gone.
+    `ranges` are per Kafka source, with start offsets from batch N-1 or from sources/<i>/0. A partition that is new in N
+    is in `new_partitions` alone, as its start is not known. `starts_known` is False for the oldest batch of a purged
+    checkpoint, whose predecessor is gone.
     """
 
     batch_id: int
@@ -165,21 +163,21 @@ class CheckpointWitness:
 class ReconStamp:
     """The stamp on a data commit: which micro-batch of which sink was written.
 
-    `offsets_text` is the canonical text of the ranges (recon.model.wire.stamp), kept as text so that a day of commits
-    is compared without parsing; `prev_hash` links to the ledger. A sink that reduces its input (a MERGE) adds `given`,
-    the rows of its input, and `taken`, the rows it applied, where its own metrics have no such counts. A repair that
-    removed doubled rows adds `taken`, the rows it put back, `removed`, and `held`: the offsets of its ranges that had a
-    row before. One that read offsets again adds `read`, the records, and `filtered`, those without a row for the sink.
+    `offsets_text` is the canonical text of the ranges (recon.model.wire.stamp): a day of commits is compared without
+    parsing. `prev_hash` links to the ledger. A sink that reduces its input (a MERGE) adds `given`, its input rows, and
+    `taken`, the rows it applied, where its metrics do not count them. A repair that removed doubled rows adds
+    `removed`, `taken` (rows that it put back) and `held` (offsets of its ranges that had a row before). One that read
+    offsets again adds `read`, the records, and `filtered`, those without a row for the sink.
 
     `by` and `reason` are who released or repaired, and why; None for a micro-batch, and where nobody said so.
 
     `files_digest` is as in `LedgerEntry`, for a query that reads files.
 
-    `number` counts the writes of the sink, from 1 on: the driver has read the entries of all writes before it, and the
-    sink refuses a number that it has. None where the sink numbers no writes.
+    `number` counts the writes of the sink, from 1 on, across epochs. The driver has read the entries of all writes
+    before it, and the sink refuses a number that it has. None where the sink numbers no writes.
 
-    Spark's own Delta sink stamps nothing. Its commits get a stamp when they are read, from the ledger's entry or, where
-    they have none yet, from the plan in the checkpoint (recon.evidence.observed).
+    Spark's own Delta sink stamps nothing. Its commits get a stamp when they are read: from the ledger's entry, or from
+    the plan in the checkpoint where there is none (recon.witness.observed).
     """
 
     pipeline: str
@@ -218,18 +216,21 @@ class ReconStamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaCommit:
-    """One version of a Delta table, from its commit file.
+class TableCommit:
+    """One version of a Delta table, from its commit file, or a snapshot of an Iceberg table.
 
-    `txn` maps app id → version. `rows_added`/`rows_removed` sum numRecords over add/remove actions with
-    dataChange=true; None when a file carries no statistics. `files_*` count such actions. `rewrote` are the rows added
-    and removed by a commit that puts files in place of others and says of itself that it changes no data, each None
-    where they are not known. `table_id` is the table's id where the commit sets it (a metaData action). `wrote` is the
-    (query_id, batch_id) that Spark's own Delta sink wrote there, None for every other writer. `made_by` is what the log
-    says of who made a commit without recon's stamp (recon.evidence.delta_commits); most writers put nothing or only
-    their own name there. `left_nothing` is whether no row of before is left, where the log says it as such (Iceberg);
-    None where the operation has to tell. `by_catalog` is whether from this commit on a catalog takes the table's
-    commits, None where the commit does not say.
+    Attributes:
+        txn: the version by app id.
+        rows_added: numRecords, summed over add actions with dataChange=true; None when a file has no statistics. So are
+            `rows_removed` over remove actions, and `files_*` count these actions.
+        rewrote: the rows added and removed by a commit that replaces files with dataChange=false; None where unknown.
+        table_id: the table's id where the commit sets it (a metaData action).
+        wrote: the (query_id, batch_id) that Spark's own Delta sink wrote there; None for every other writer.
+        made_by: who made a commit without recon's stamp, as the log says (recon.witness.delta_commits). Most writers
+            put nothing or only their own name there.
+        left_nothing: whether no row of before is left, where the log says so (Iceberg); None where the operation has to
+            tell.
+        by_catalog: whether a catalog takes the table's commits from this one on; None where the commit does not say.
     """
 
     version: int
@@ -338,24 +339,24 @@ class TableCount:
     """The rows of a database table that is appended to, and what its record accounts for, as of one moment.
 
     Attributes:
-        rows: how many rows there are by the topic that their source columns name; None for rows that lack one of the
-            three, and for all where the table has no such columns.
+        rows: how many rows there are, by the topic that their source columns name. The key is None for rows that lack
+            one of the three, and for all rows where the table has no such columns.
         numbered: how many of these rows have a `_batch_id`, by topic; empty where the sink does not write its rows with
             their source.
         topics: the topics that the judged sink reads.
         repeated: how many rows of these topics have the topic, partition and offset of another row: all but one of each
             offset. Or why they were not counted.
-        written: by pipeline and sink, the rows that the record says were brought into the table, less doubled ones that
+        written: by pipeline and sink, the rows written into the table as its record says, less doubled ones that
             repairs removed; None where the table has no record.
         removed: doubled rows that repairs of the judged sink removed.
         has_unique_key: whether a writer may replace rows of another by a key.
-        others: the writes of other pipelines and sinks, oldest first, since the instant that the record was read from;
+        others: the writes of other pipelines and sinks since the instant that the record was read from, oldest first;
             all of them where rows are repeated.
-        fingerprint: that of the source offsets of the rows of these topics that have a `_batch_id`
-            (recon.model.fingerprint), or why the database did not compute it; None where it has nothing to compute.
+        fingerprint: of the source offsets of those rows of these topics that have a `_batch_id`
+            (recon.model.fingerprint), or why the database did not compute it. None where there is nothing to compute.
         newest: the number of the judged sink's newest write, into whatever table.
-        new: (epoch, batch_id) of its writes into this table behind a number that was given, in order; None where they
-            are too many to look at, or there is no record.
+        new: (epoch, batch_id) of its writes into this table after a given number, in order. None where they are too
+            many to look at, or there is no record.
     """
 
     rows: Mapping[str | None, int]
@@ -375,9 +376,8 @@ class TableCount:
 class RecordCount:
     """How many writes a sink's own record has of all that recon ever made, by their numbers.
 
-    `newest` is the number of the newest one, 0 where there is none; `writes` is how many there are, and `rows` how many
-    rows they brought, None where the record of one does not say. `kept` are these two of the writes up to a number that
-    was given.
+    `newest` is the number of the newest one, 0 where there is none. `writes` is how many there are; `rows` is how many
+    rows they wrote, None where the record of one does not say. `kept` is (writes, rows) up to a given number.
     """
 
     newest: int
@@ -392,9 +392,9 @@ class SinkLog:
 
     `recorded` is False for a sink that keeps no record: what was written is then known from the ledger alone. `since`
     is the instant from which the record was read, None for the whole record. `other_rows` is how many rows the sink has
-    besides those that its whole record accounts for, negative where rows are gone; None for a sink that cannot tell.
-    `table` says more of a database table. `changes` are those of everything that was ever written. `gone` is whether
-    the table that was written to is not there; `record` counts the whole record, None where it is not counted.
+    more than its whole record accounts for, negative where rows are gone; None for a sink that cannot tell. `table`
+    says more of a database table. `changes` are those of everything that was ever written. `gone` is whether the table
+    that was written to is not there; `record` counts the whole record, None where it is not counted.
     """
 
     location: str
@@ -473,8 +473,8 @@ ICEBERG_WORDS = TableWords(
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaWitness:
-    """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
+class TableLog:
+    """A table's log between two versions, both included; versions that the log no longer holds are absent.
 
     `first_retained` is the oldest version whose commit file still exists, `last` the newest.
     `log_retention_days` comes from the table's properties. `txns` is the newest txn version per app id over the whole
@@ -482,17 +482,17 @@ class DeltaWitness:
     files, where they were looked at. `unstamped` are micro-batches that Spark's own sink wrote and that have no stamp,
     by version.
 
-    An Iceberg table's history is the same witness (recon.evidence.iceberg): a snapshot is a commit and its sequence
-    number the version. `line` then holds the versions that the newest one descends from, `highest` the greatest number
-    that was given out; both None for a Delta log, whose RESTOREs say what still counts. `whole` is whether the table
-    had no rows before the first version of the line.
+    An Iceberg table's history is the same witness (recon.witness.iceberg): a snapshot is a commit and its sequence
+    number the version. `line` then holds the newest version and its ancestors, `highest` the greatest number that was
+    given out. Both are None for a Delta log, whose RESTOREs say what still counts. `whole` is whether the table had no
+    rows before the first version of the line.
     """
 
     location: str
     exists: bool
     first_retained: int | None
     last: int | None
-    commits: Mapping[int, DeltaCommit]
+    commits: Mapping[int, TableCommit]
     txns: Mapping[str, int] = field(default_factory=dict)
     log_retention_days: float = 30.0
     table_id: str | None = None
@@ -502,7 +502,11 @@ class DeltaWitness:
     highest: int | None = None
     whole: bool = False
     words: TableWords = DELTA_WORDS
-    derived: Derived = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
+
+    @property
+    def files_gone(self) -> Sequence[DataFile] | Unavailable:
+        """Its data files that are no longer in the store, or why that is not known."""
+        return self.files.gone if isinstance(self.files, LiveFiles) else self.files
 
     def undone(self, version: int) -> bool:
         """Whether the newest version certainly does not descend from this one, which was given out."""
@@ -515,9 +519,9 @@ class DeltaWitness:
 class CommitRows:
     """The rows of the data files that one commit added to a Delta table, whatever became of them since.
 
-    `held` counts them, with the fingerprint of their source offsets. `offsets` is how many different ones they carry,
-    `spans` are, per topic partition, from the lowest to the highest of them; `present` gives exactly those that are
-    there, in the order of `spans`.
+    `held` counts them, with the fingerprint of their source offsets. `offsets` is how many different ones they have;
+    `spans` are, per topic partition, from the lowest to the highest. `present` returns exactly those that are there, in
+    the order of `spans`.
     """
 
     version: int
@@ -535,11 +539,10 @@ class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
 
     The batch_id is `WITHOUT_NUMBER` where rows do not say which micro-batch wrote them.
-    Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
+    Of quarantined rows, `epoch` is the micro-batch's. `release` is the number of the release that took them (then
     `batch_id` is that number, too); None before their release. `fingerprint` is that of the rows' source offsets
-    (recon.model.fingerprint), None where it was not computed. `twice` are offsets that have two rows
-    each, as far as the reader can tell: where the group has more rows than offsets in `present` and `twice`, some have
-    three or more.
+    (recon.model.fingerprint), None where it was not computed. `twice` are offsets that have two rows each, as far as
+    the reader can tell: where the group has more rows than offsets in `present` and `twice`, some have three or more.
     """
 
     batch_id: int
@@ -569,12 +572,12 @@ class RowsWitness:
 
     `unstamped_rows` counts rows with no `_batch_id`; `groups` is empty when the table has no source columns
     (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
-    sink's quarantine table, of rows not released yet and of released rows. `repeated` has the offsets that rows of
-    others' commits carry and that have several rows in the whole table: a group per topic partition and number of rows
-    that each of its offsets has, with `batch_id` 0. `of_others` has all offsets that were looked for in the whole table
-    (`RowSearch`) and are there, likewise; `batch_id` is `WITHOUT_NUMBER` where one of the rows that were looked for has
-    no `_batch_id`. `of` names the micro-batches, as (epoch, batch_id), whose rows
-    alone were read; None where those of all micro-batches of the period were.
+    sink's quarantine table, of rows not released yet and of released rows. `repeated` has the offsets of rows of
+    others' commits that have several rows in the whole table. It has a group per topic partition and number of rows
+    that each offset has, with `batch_id` 0. `of_others` has, in the same form, all offsets of a `RowSearch` that the
+    table has; `batch_id` is `WITHOUT_NUMBER` where a row that was looked for has no `_batch_id`. `of` names the
+    micro-batches, as (epoch, batch_id), whose rows alone were read; None where those of all micro-batches of the period
+    were.
     """
 
     location: str
@@ -612,8 +615,8 @@ class QuarantinedRows:
     """The rows of a sink's quarantine table, counted, and those that the whole ledger says went there and left it.
 
     `rows` has them by (epoch, batch_id, number of the release that claimed them, None while they wait). `entered` are
-    the rows that entries count as quarantined, by (epoch, batch_id), `released` those that releases took, by number;
-    None where no entry says how many.
+    the rows that entries count as quarantined, by (epoch, batch_id). `released` are those that releases took, by
+    number. None where no entry says how many.
     """
 
     rows: Mapping[tuple[int | None, int | None, int | None], int]
@@ -625,8 +628,8 @@ class QuarantinedRows:
 class ProbeAnswer:
     """The offsets that two readers receive in a stretch of one topic partition.
 
-    `uncommitted` and `committed` are the offsets that a read_uncommitted and a read_committed reader received;
-    both are exact inside `requested` when `truncated` is None, else it is the reason why the probe is incomplete.
+    `uncommitted` and `committed` are the offsets that a read_uncommitted and a read_committed reader received. Both are
+    exact inside `requested` when `truncated` is None; else it says why the probe is incomplete.
     """
 
     topic: str
@@ -674,9 +677,9 @@ class ProbeAnswer:
 class KnownTable:
     """A Delta table as an earlier audit read it, at `read_at`: its id, and its newest version.
 
-    `counted` is (version, rows): how many rows the table had at a version up to which every one of them was accounted
-    for; of the newest audit that could say so. `position` is the sequence number of the newest entry that was judged by
-    then; None where no proof says so.
+    `counted` is (version, rows): how many rows the table had at the newest version at which an audit accounted for
+    every one of them. `position` is the sequence number of the newest entry that was judged by then; None where no
+    proof says so.
     """
 
     table_id: str
@@ -698,13 +701,19 @@ class ChainEnd(NamedTuple):
 class PreviousAudit:
     """Values from the last audit of a pipeline, so that the next one notices what changed since.
 
-    `chain_ends` maps sink → the newest entry of its chain that any audit read; `log_ends` maps (topic, partition) → log
-    end offset, `log_ended` → a time before which the log had not gone beyond it; `log_starts` maps it to an earlier log
-    start offset and the time when an audit of the last days read it; `ledger_version` is the version up to which the
-    ledger table's own history was checked; `proof_states` maps sink → the number of states of its proof that an audit
-    found, `erasures` the number of its erasures that one found and the hash of the newest of these; `tables` maps sink
-    → the sink's Delta table as it was read last. `found` are the stored results with findings of audits that went on
-    from the proof, oldest first. `hashes` has one hash of all results that each audit stored, by its invocation id.
+    Partitions are (topic, partition).
+
+    Attributes:
+        chain_ends: by sink, the newest entry of its chain that any audit read.
+        log_ends: by partition, the log end offset.
+        log_ended: by partition, a time before which the log had not gone beyond that offset.
+        log_starts: by partition, an earlier log start offset, and when an audit of the last days read it.
+        ledger_version: the version up to which the ledger table's own history was checked.
+        proof_states: by sink, the number of states of its proof that an audit found.
+        erasures: by sink, the number of its erasures that an audit found, and the hash of the newest.
+        tables: by sink, the sink's Delta table as it was read last.
+        found: the stored results with findings of audits that went on from the proof, oldest first.
+        hashes: one hash of all results that an audit stored, by its invocation id.
     """
 
     generated_at: datetime
@@ -720,6 +729,19 @@ class PreviousAudit:
     hashes: Mapping[str, str] = field(default_factory=dict)
 
 
+class AuditTime(NamedTuple):
+    """The period of an audit, from `begin` (None: the stream's) to `end`, and the audit's clock."""
+
+    begin: datetime | None
+    end: datetime
+    now: datetime
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the period ends before now."""
+        return self.end < self.now
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeclaredRows:
     """What recon.yml says that a pipeline's transform does with rows; None where it does not say.
@@ -733,13 +755,26 @@ class DeclaredRows:
     max_filtered: float | None = None
 
 
+class Writing(NamedTuple):
+    """How a query writes a sink.
+
+    `observed` is whether without recon, `rewrites` whether later micro-batches may replace rows of earlier ones,
+    `guarantee` what the sink claims, `declared` what recon.yml says of the transform.
+    """
+
+    observed: bool
+    rewrites: bool
+    guarantee: str
+    declared: DeclaredRows
+
+
 Questions = Mapping[tuple[str, int], Spans]
 Answers = Mapping[tuple[str, int], ProbeAnswer]
 
 
 def joined(before: Answers, later: Answers) -> Answers:
     """Kafka's answers, with those of later questions."""
-    told = {where: before[where].joined(one) if where in before else one for where, one in later.items()}
+    told = {where: before[where].joined(answer) if where in before else answer for where, answer in later.items()}
     return {**before, **told}
 
 
@@ -759,28 +794,46 @@ class Reader(Protocol):
         """What Kafka's own records say about some offsets: a scan of the topic from there on."""
 
 
+def answered(reader: Reader | None, answers: Answers, questions: Callable[[Answers], Questions]) -> Answers:
+    """Kafka's answers, with those to the questions that they leave, and to the questions that these leave.
+
+    It ends where there are no further answers, or nothing is asked that was not asked before.
+    """
+    asked = dict[tuple[str, int], Spans]()
+    while reader is not None:
+        wanted = {where: spans for where, spans in questions(answers).items() if spans.minus(asked.get(where, Spans()))}
+        more = reader.answers(wanted) if wanted else {}
+        if isinstance(more, Unavailable) or not wanted:
+            break
+        asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in wanted.items()}
+        answers = joined(answers, more)
+    return answers
+
+
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
     """All evidence for the checks of one pipeline (and one sink); a missing witness is an `Unavailable`.
 
-    `sink` is None for a pipeline-level check. `ledgers` has a slice per sink of the pipeline.
-    `now` is the audit's clock, so that no check reads the time. `delta` has the log of each sink that is a Delta table,
-    `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table,
-    `quarantine_rows` the counts of its rows, where that log leaves a question. `guarantees`
-    has the guarantee that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
-    `previous` is None where no audit came before.
-    `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
-    `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
-    `of_others` has, of each sink whose rows were read, what `RowsWitness.of_others` says.
-    `observed` is whether the query writes without recon (`write: native` or `foreach_batch`); `source_columns` then
-    names the user's columns with the source of each row, "" where there are none. `own_function` is whether a
-    function of the user's own writes (`write: foreach_batch`), `placed_by_rows` whether nothing but the rows of its
-    commits says which micro-batch they are of.
-    `source_log` is the Delta table or the folder that the query reads, None for a query that reads Kafka.
-    `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
-    that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
-    `reader` reads `rows`, `commit_rows` and `probes` when a check asks (`with_rows` and the like), None where nothing
-    more can be read.
+    Attributes:
+        sink: the judged sink; None for a pipeline-level check. Mappings with sinks as keys are of the pipeline's sinks.
+        now: the audit's clock, so that no check reads the time.
+        delta: the log of each sink that is a Delta or Iceberg table; `sink_logs` has the own record of each other.
+        previous: None where no audit came before; `proofs` has the state that earlier audits left of each sink.
+        quarantine: the log of each sink's quarantine table; `quarantine_rows` counts rows where it leaves a question.
+        guarantees: what each sink claims.
+        rewriting: sinks whose rows later micro-batches may replace.
+        routed: sinks that the pipeline's routes lead to; none where it has no routes.
+        progress: Spark's own report of each micro-batch, empty where no listener recorded it.
+        observed: whether the query writes without recon (`write: native` or `foreach_batch`).
+        own_function: whether a function of the user's own writes (`write: foreach_batch`).
+        placed_by_rows: whether nothing but a commit's rows says which micro-batch it is of.
+        source_columns: the user's columns with the source of each row, for an observed query; "" for none.
+        source_log: the Delta table or the folder that the query reads; None for a query that reads Kafka.
+        declared: what recon.yml says of the transform.
+        commit_rows: by version, the rows of those commits of the sink that a check asks for.
+        of_others: of each sink whose rows were read, what `RowsWitness.of_others` says.
+        reader: reads `rows`, `commit_rows` and `probes` when a check asks (`with_rows` and the like); None where
+            nothing more can be read.
     """
 
     pipeline: str
@@ -792,11 +845,11 @@ class Witnesses:
     ledgers: Mapping[str, LedgerSlice] | Unavailable
     checkpoint: CheckpointWitness | Unavailable
     kafka: KafkaWitness | Unavailable
-    delta: Mapping[str, DeltaWitness] | Unavailable
+    delta: Mapping[str, TableLog] | Unavailable
     rows: RowsWitness | Unavailable
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
     previous: PreviousAudit | Unavailable | None = None
-    quarantine: Mapping[str, DeltaWitness | Unavailable] | Unavailable = Unavailable("quarantine", "not read")
+    quarantine: Mapping[str, TableLog | Unavailable] | Unavailable = Unavailable("quarantine", "not read")
     quarantine_rows: Mapping[str, QuarantinedRows | Unavailable] = field(default_factory=dict)
     sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not read")
     guarantees: Mapping[str, str] = field(default_factory=dict)
@@ -827,19 +880,15 @@ class Witnesses:
     def with_answers(self, questions: Callable[[Witnesses], Questions]) -> Witnesses:
         """The same with Kafka's answers to the questions that they leave, and to those that the answers leave.
 
-        It ends where there are no further answers, or nothing is asked that was not asked before.
+        See `answered`.
         """
-        seen, asked = self, dict[tuple[str, int], Spans]()
-        while self.reader is not None:
-            wanted = {
-                where: spans for where, spans in questions(seen).items() if spans.minus(asked.get(where, Spans()))
-            }
-            answers = self.reader.answers(wanted) if wanted else {}
-            asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in wanted.items()}
-            if isinstance(answers, Unavailable) or not wanted:
-                break
-            seen = replace(seen, probes=joined(seen.probes, answers))
-        return seen
+        probes = answered(self.reader, self.probes, lambda so_far: questions(replace(self, probes=so_far)))
+        return replace(self, probes=probes)
+
+    @property
+    def time(self) -> AuditTime:
+        """The audited period, and the audit's clock."""
+        return AuditTime(self.period_from, self.period_to, self.now)
 
     @property
     def is_unrouted(self) -> bool:
@@ -857,7 +906,7 @@ class Witnesses:
         return self._of_sink(self.ledgers)
 
     @property
-    def table_log(self) -> DeltaWitness | None:
+    def table_log(self) -> TableLog | None:
         """The log of the judged sink, a Delta or Iceberg table; None where it is none, or was not read."""
         return self._of_sink(self.delta)
 
@@ -867,7 +916,7 @@ class Witnesses:
         return self._of_sink(self.sink_logs)
 
     @property
-    def quarantine_log(self) -> DeltaWitness | Unavailable | None:
+    def quarantine_log(self) -> TableLog | Unavailable | None:
         """The log of the judged sink's quarantine table; None where there is none."""
         return self._of_sink(self.quarantine)
 

@@ -1,8 +1,8 @@
 """Positions in the log of a file source, as offsets: the log is a topic with one partition, 0.
 
 Spark's file source (`FileStreamSource`) writes each set of files that it is to read as an entry of a log in the
-checkpoint, `sources/<i>/<N>`, and its position is the number of the newest one, `{"logOffset":N}`. An offset here is
-the number of an entry. The topic is named by the query's id: a fresh checkpoint has another log, of other entries.
+checkpoint, `sources/<i>/<N>`. Its position is the number of the newest entry, `{"logOffset":N}`, and so is an offset
+here. The topic is named by the query's id: a fresh checkpoint has another log, of other entries.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Fingerprints of source offsets: one number for the records of many topic partitions, whose expected value is known.
 
-A row of offset `o` counts `(a*o + b*o^2 + c*o^3) mod p`; a, b and c come from a hash of its topic and partition, and
-`p` is the prime 2^31 - 1. The fingerprint of rows is the sum, mod p. Rows in any order have the same fingerprint, those
-of several micro-batches add, and of a range [start, end) it follows in closed form, without rows and without Kafka.
+A row of offset `o` counts `(a*o + b*o^2 + c*o^3) mod p`. Here a, b and c come from a hash of its topic and partition,
+and `p` is the prime 2^31 - 1. The fingerprint of rows is the sum, mod p. The order of rows does not matter, and
+fingerprints of micro-batches add. That of a range [start, end) follows in closed form, without rows and without Kafka.
 
-Rows lost and doubled leave it as it was in about one case of p. Of one partition, though, offsets lost and offsets
-doubled are never noticed where their sums, sums of squares and sums of cubes are equal: at least four of each, such as
+Rows lost and doubled leave it as it was in about one case of p. In one partition, they are never noticed where the
+sums, sums of squares and sums of cubes of lost and doubled offsets are equal. That takes at least four of each, such as
 0, 4, 7, 11 and 1, 2, 9, 10.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from recon.lazy import np
+from recon.base.lazy import np
 from recon.model.ledger import DENSE, RangeTable
 from recon.model.offsets import OffsetSpan
 

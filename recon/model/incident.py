@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-# What became of records. "lost": Kafka deleted them before they were read. "missing": no row of the sink carries them.
-# "removed": their rows were in the sink, and were changed or taken away. "twice": read or written more than once.
-# "other": anything else that refutes. "undecided": no witness could decide.
+# What became of records.
+# lost: Kafka deleted them before they were read
+# missing: the sink has no row of them
+# removed: the sink had their rows, and these were changed or removed
+# twice: read or written more than once
+# other: anything else that refutes
+# undecided: no witness could decide
 Harm = Literal["lost", "missing", "removed", "twice", "other", "undecided"]
 HARMS: tuple[Harm, ...] = ("lost", "missing", "removed", "twice", "other", "undecided")
 
@@ -49,8 +53,8 @@ class OffsetSums:
 
     Attributes:
         offsets: in the ledger's ranges, each once.
-        rows: how many of them have a row; by the rows of the sink where these were read (`rows_read`), else as many as
-            the commits wrote.
+        rows: how many of them have a row: by the rows of the sink where these were read (`rows_read`), else as the
+            commits count.
         filtered: records that the transform dropped, counted during the write.
         quarantined: rows that wait in quarantine; where no rows were read, that were put there.
         control: transaction markers.
@@ -109,7 +113,7 @@ class SinkChange:
     """A commit of the sink, by somebody else than recon's hook, as the sink's own log describes it.
 
     `rows` is how many it took away on balance, None where the log does not say. `made_by` is who made it, as far as the
-    log says (`DeltaCommit.made_by`).
+    log says (`TableCommit.made_by`).
     """
 
     version: int

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from recon.base.text import plural, some
 from recon.model.evidence import ReconStamp
 from recon.model.ledger import EntryHead, LedgerSlice, named
 from recon.model.result import Code, Finding
-from recon.text import plural, some
 
 # Operations that append, or that leave the rows as they are: a ledger needs no other.
 _LAWFUL = re.compile(
@@ -23,8 +23,8 @@ _LAWFUL = re.compile(
 def verify(ledger: LedgerSlice) -> list[Finding]:
     """Entries that were edited, removed or stored twice, changes of the table, and entries that were restored.
 
-    An entry is edited when its content does not give its own hash (`LedgerSlice.broken`); one is removed when its
-    successor's `prev_hash` is the hash of no entry before it, or its `sequence` is missing.
+    An entry is edited when its content does not give its own hash (`LedgerSlice.broken`). An entry is removed when its
+    successor's `prev_hash` is the hash of no entry before, or its `sequence` is missing.
     """
     return [
         Finding(pipeline=ledger.pipeline, sink=ledger.sink, **finding)
@@ -120,8 +120,8 @@ def _misnumbered(head: EntryHead, before: EntryHead | None) -> dict[str, Any]:
 def verify_stamps(ledger: LedgerSlice, stamps: Sequence[ReconStamp]) -> list[Finding]:
     """Commits of the sink that follow an entry which a whole chain does not hold; `stamps` are the oldest first.
 
-    Each commit carries the hash of the entry that was the chain's newest when it was written, where nobody can change
-    it without changing the table. A chain that was restored from the sink lawfully has other hashes.
+    Each commit has the hash of the entry that was the chain's newest when it was written; nobody can change it without
+    changing the table. A chain that was restored from the sink has other hashes, which is no finding.
     """
     if not ledger.complete:
         return []

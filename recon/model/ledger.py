@@ -1,7 +1,7 @@
 """Ledger entries, single and in columns.
 
-An entry is one sink write: who wrote (pipeline, sink, query_id, epoch, batch_id), what was read (offset
-ranges), what was written (rows, sink_version), and the hashes of the chain (prev_hash, entry_hash).
+An entry is one sink write: who wrote (pipeline, sink, query_id, epoch, batch_id), what was read (offset ranges) and
+what was written (rows, sink_version). `prev_hash` and `entry_hash` chain it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from recon.lazy import np
+from recon.base.lazy import np
 from recon.model.offsets import OffsetSpan
 from recon.model.once import Derived
 from recon.model.positions import is_kafka
@@ -40,33 +40,29 @@ class CountedRows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EntryHead:
-    """A ledger entry without its offset ranges; times are UTC.
+    """A ledger entry without its offset ranges; times are UTC, and None is unknown.
 
-    `status` is `committed` where the hook wrote the micro-batch, `already_committed` where it met a retry,
-    `rebuilt` where the entry was restored from recon's stamped commit, `observed` where the stream wrote without recon,
-    `released` and `repaired` where a command wrote.
+    Rows are counted at three points during the write itself, each with a fingerprint of their source offsets:
+    `rows_read` before the transform, `rows_returned` by it, `rows_given` to the sink.
 
-    `sequence` is its place in the chain of its (pipeline, sink), from 1 on and without holes; 0 before it is chained.
-    `committed_at` is what the driver's clock said, which may jump: the order of entries is that of `sequence`.
-
-    Rows are counted at three points during the write itself: `rows_read` before the transform, `rows_returned` by it,
-    `rows_given` to the sink; each has a fingerprint of the rows' source offsets. Where Spark did not report them, or
-    rows have no source columns, they are None. `rows_written` is what the sink itself says it took in.
-
-    `rows_read`, `rows_filtered` are None where no independent count exists, `rows_quarantined` where the quarantine
-    commit of a restored entry is not known. `sink_version` is the Delta version of the data commit.
-    `rows_removed` are rows that a removal took out of the sink, None for every other write; its `rows_written` are
-    those that it put back, its `rows_read` the offsets of its ranges that had a row before. `transform` names what
-    the rows went through: the function, as `module:function`, and in a route a hash of the pipeline's routes behind it
-    (recon.hook.routing.passed); None where there was nothing, and in restored entries.
-    `isolation_level` is the one with which the running query reads Kafka, as Spark's plan has it, None where that is
-    not known. `kafka_state` is what the broker said of the topics' logs (recon.model.wire.kafka_state), asked while
-    nothing waits for it, after an earlier entry; None where no answer came since the entry before. `sink_table_id` is
-    the id of the Delta table that the commit is in, None for other sinks. `by` and `reason` are who released or
-    repaired, and why: None in entries of micro-batches, and where nobody said so. `files_digest` is, for a query that
-    reads files, the checksum of its log of files up to the end of its ranges (recon.evidence.source_files), None for
-    others, and where the log could not be read.
-    `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
+    Attributes:
+        sequence: place in the chain of its (pipeline, sink), from 1 on and without holes; 0 before it is chained.
+        status: `committed` by the hook, `already_committed` where it met a retry, `rebuilt` from recon's stamped
+            commit, `observed` where the stream wrote without recon, `released` and `repaired` by a command.
+        rows_read: of a removal, the offsets of its ranges that had a row before.
+        rows_written: those that the sink itself says it took in; of a removal, those that it put back.
+        rows_removed: those that a removal took out of the sink; None for every other write.
+        isolation_level: the one with which the running query reads Kafka, as Spark's plan has it.
+        kafka_state: what the broker said of the topics' logs (recon.model.wire.kafka_state), asked after an earlier
+            entry, while nothing waits; None where no answer came since the entry before.
+        sink_table_id: the id of the Delta table that the commit is in.
+        sink_version: the Delta version of the data commit.
+        committed_at: by the driver's clock, which may jump: the order of entries is that of `sequence`.
+        transform: the function, as `module:function`, and in a route a hash of the pipeline's routes behind it
+            (recon.write.hook.routing.passed); None also where there was nothing.
+        by: who released or repaired; None in entries of micro-batches. `reason` is why.
+        files_digest: of a query that reads files, the checksum of its log of files (recon.witness.source_files).
+        prev_hash: the entry_hash of the entry before it in the chain, "" for the first.
     """
 
     pipeline: str
@@ -251,7 +247,7 @@ def sortable(code: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | npt.NDArray
 
 
 def firsts(code: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each distinct code of topic partitions stands first, by code."""
+    """Where each distinct code of topic partitions occurs first, by code."""
     if int(code.min()) < 0 or int(code.max()) >= DENSE:
         return np.unique(code, return_index=True)[1]
     places = np.full(int(code.max()) + 1, -1)
@@ -265,7 +261,7 @@ class LedgerSlice:
 
     Anchors, `heads[:anchors]`, are entries before the period: the first audited micro-batch is compared with them, and
     they are not judged themselves. `broken` are the indexes of heads whose stored entry_hash does not match their
-    content. `later` are the (query_id, batch_id) of entries that were committed after the period; `transforms_later` is
+    content. `later` are the (query_id, batch_id) of entries that were committed after the period. `transforms_later` is
     whether their counts show a transform that drops or makes rows, None where none was counted. `recorded` are the
     (epoch, batch_id, sink_version) of all entries, read only where the sink has commits that no entry here explains.
     """
@@ -282,4 +278,11 @@ class LedgerSlice:
     transforms_later: bool | None = None
     recorded: Collection[tuple[int, int, int | None]] = ()
     offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)
-    derived: Derived = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
+    derived: Derived = field(default_factory=dict, init=False, repr=False, compare=False)  # see `kept`
+
+    @classmethod
+    def empty(cls, pipeline: str = "", sink: str = "") -> LedgerSlice:
+        """The slice of a ledger that has no entry of a sink."""
+        nothing = np.zeros(0, np.int64)
+        ranges = RangeTable(nothing, nothing.astype(np.int32), nothing, nothing, nothing, ())
+        return cls(pipeline, sink, (), ranges)

@@ -17,8 +17,8 @@ class SinkAudit:
     """What an audit of one sink saw and found, as it ends.
 
     `before` is the state that it went on from, and `results` are those of the pipeline's checks that look at the sink.
-    No later audit judges the `settled` entries again; `coverage` has every offset that the entries up to them account
-    for, `read` every one that any judged entry does.
+    No later audit judges the `settled` entries again. `coverage` has every offset that the entries up to them account
+    for, `read` every offset of any judged entry.
     """
 
     before: SinkProof | None

@@ -6,12 +6,13 @@ Pure integers in, pure integers out; every other room speaks in these ranges.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 
 _end = attrgetter("end")
 
@@ -31,8 +32,8 @@ class Span(NamedTuple):
 class OffsetSpan(NamedTuple):
     """What one micro-batch read of one topic partition: [start_offset, end_offset).
 
-    `source` is the line of the source in the checkpoint's offsets file, 0 for a query with one source;
-    `topic_id` is Kafka's UUID of the topic (KIP-516), None when no broker could be reached.
+    `source` is the line of the source in the checkpoint's offsets file, 0 for a query with one source. `topic_id` is
+    Kafka's UUID of the topic (KIP-516), None when no broker could be reached.
     """
 
     topic: str
@@ -151,6 +152,28 @@ class Spans:
             if at < end:
                 left.append(Span(at, end))
         return Spans(tuple(left))
+
+
+def depths(ranges: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+    """How many of some ranges hold each offset, where any does."""
+    steps: Counter[int] = Counter()
+    for start, end in ranges:
+        steps[start] += 1
+        steps[end] -= 1
+    depth, before = 0, 0
+    for at in sorted(steps):
+        if depth:
+            yield Span(before, at), depth
+        depth, before = depth + steps[at], at
+
+
+def held_by(times: int, ranges: Iterable[Span]) -> Spans:
+    """The offsets that so many of some ranges or more hold.
+
+    >>> held_by(2, [Span(0, 5), Span(3, 8)])
+    Spans(((3, 5),))
+    """
+    return Spans.of(span for span, depth in depths(ranges) if depth >= times)
 
 
 class GrowingSpans:

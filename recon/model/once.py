@@ -1,34 +1,42 @@
-"""What follows from a witness is found once, and kept with it for all checks that ask."""
+"""What follows from a slice of the ledger is found once, and kept with it for all checks that ask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from operator import is_
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-T = TypeVar("T")
-Derived = dict[Hashable, tuple[tuple[object, ...], Any]]
+Derived = dict[Callable[..., Any], tuple[tuple[object, ...], Any]]
 
 
 class Keeps(Protocol):
-    """A witness that keeps what was found out of it."""
+    """A value that keeps what was found out of it."""
 
     @property
     def derived(self) -> Derived:
-        """What was found, by what it is, with the other witnesses that it rests on."""
+        """The newest answer of each function, with the other arguments that it rests on."""
 
 
-def once(witness: Keeps, what: Hashable, find: Callable[[], T], *rests_on: object) -> T:
-    """What `find` returns; it is called again only where something that it rests on is another object.
+K = TypeVar("K", bound=Keeps)
+P = ParamSpec("P")
+T = TypeVar("T")
 
-    Args:
-        witness: what keeps the answer.
-        what: names it: the function that asks, with what else tells one answer of it from another.
-        find: finds it out of the witness and of what it rests on, and out of nothing else.
-        rests_on: the other witnesses.
+
+def kept(find: Callable[Concatenate[K, P], T]) -> Callable[Concatenate[K, P], T]:
+    """A pure function whose newest answer is kept with its first argument, for all who ask with the same others.
+
+    The same are one object, or tuples that are equal. An answer rests on nothing but the arguments.
     """
-    known = witness.derived.get(what)
-    if known is None or not all(map(is_, known[0], rests_on)):
-        known = witness.derived[what] = (rests_on, find())
-    found: T = known[1]
-    return found
+
+    def found(keeper: K, /, *rests_on: P.args, **named: P.kwargs) -> T:
+        known = keeper.derived.get(find)
+        if known is None or len(known[0]) != len(rests_on) or not all(map(_same, known[0], rests_on)):
+            known = keeper.derived[find] = (rests_on, find(keeper, *rests_on, **named))
+        answer: T = known[1]
+        return answer
+
+    return update_wrapper(found, find)
+
+
+def _same(before: object, now: object) -> bool:
+    return before is now or (isinstance(before, tuple) and before == now)

@@ -14,9 +14,9 @@ class PackedChain:
     """One sink's period.
 
     `texts` are what the entries' hashes are made of, in the order of the chain, and `hashes` the entry hashes. The
-    first is leaf `begin` of the tree whose head is `note`; `path` are the roots of the subtrees beside these leaves,
-    from left to right. `behind` counts entries of the period that the head does not cover. `note` is "" without a head,
-    and `reason` says why then. `figures` are those of the compliance report, None where it does not know them.
+    first is leaf `begin` of the tree whose head is `note`. `path` are the roots of the subtrees beside these leaves,
+    left to right. `behind` counts entries of the period that the head does not cover. `note` is "" without a head, and
+    `reason` says why then. `figures` are those of the compliance report, None where it does not know them.
     """
 
     pipeline: str

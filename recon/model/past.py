@@ -24,8 +24,8 @@ class Spell:
 class Strip:
     """The days of a pipeline or of a check, ascending.
 
-    For a check `pipeline` is where it belongs, `failed` in how many of its audits it failed or could not be evaluated,
-    and `failures` the most that one audit counted, None where none counted any.
+    For a check, `pipeline` is where it belongs. `failed` is in how many of its audits it failed or could not be
+    evaluated; `failures` is the most that one audit counted, None where none counted any.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What a stream may read besides Kafka, by the names of topics: Delta tables and the logs of file sources.
 
-Ranges of them are ranges of offsets, as Kafka's are. Of such a range the offsets are positions: how many records it
-holds only the source says, and it is named by versions or log entries. Topics of Kafka are everything else.
+Ranges of them are ranges of offsets, as Kafka's are. The offsets of such a range are positions. Only the source says
+how many records it holds, and messages name it by versions or log entries. Topics of Kafka are everything else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark's query progress of each micro-batch, as plain values. `recon.ledger.progress` fills these in."""
+"""Spark's query progress of each micro-batch, as plain values. `recon.write.ledger.progress` fills these in."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SourceOffsets:
 class BatchProgress:
     """One micro-batch as Spark reported it; None where the report has no value.
 
-    `at` is when its trigger began, `seconds` how long that took, `rows` the input rows (counted again each time that
-    the micro-batch is computed), `offsets` the width of the ranges read and `lag` what Kafka held beyond them, both in
-    offsets of Kafka sources. `state_*` are sums over the stateful operators; `dropped_late` and `dropped_duplicates`
+    `at` is when its trigger began, `seconds` how long that took. `rows` are the input rows, counted again each time
+    that the micro-batch is computed. `offsets` is the width of the ranges read, `lag` what Kafka held beyond them, both
+    in offsets of Kafka sources. `state_*` are sums over the stateful operators; `dropped_late` and `dropped_duplicates`
     are rows dropped by stateful operators. `watermark` is None where the query has none, or none yet.
     """
 

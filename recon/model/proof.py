@@ -12,11 +12,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.base.text import some
 from recon.model.erasure import Erasure
 from recon.model.offsets import Span, Spans
 from recon.model.result import LOST, TWICE, Code, Finding, Level
-from recon.text import some
 
 M = TypeVar("M")
 _SHORTEST = 4  # characters of a finding's id
@@ -111,14 +111,18 @@ def with_id(known: Sequence[OpenFinding], finding: str) -> list[OpenFinding]:
     Raises:
         ConfigError: there is none, or several ids begin so.
     """
-    ids = {one.id for one in known if len(finding) >= _SHORTEST and one.id.startswith(finding.lower())}
+    ids = {
+        open_finding.id
+        for open_finding in known
+        if len(finding) >= _SHORTEST and open_finding.id.startswith(finding.lower())
+    }
     if len(ids) != 1:
-        waiting = sorted({one.id for one in known if one.accepted is None})
+        waiting = sorted({open_finding.id for open_finding in known if open_finding.accepted is None})
         listed = f"; open are {some(waiting)}" if waiting else "; nothing is open"
         raise ConfigError(
             f"{'several findings have' if ids else 'there is no open finding with'} id {finding!r}{listed}"
         )
-    return [one for one in known if one.id in ids]
+    return [open_finding for open_finding in known if open_finding.id in ids]
 
 
 FindingPlace = tuple[str | None, str | None, int | None]
@@ -214,6 +218,11 @@ class SinkProof:
         )
 
 
+def memory_of(proof: SinkProof | None, kind: type[M]) -> M | None:
+    """What is remembered of one kind; None for nothing."""
+    return proof.memory(kind) if proof is not None else None
+
+
 @dataclass(frozen=True)
 class HeadConflict:
     """That a ledger does not lead to a head that was signed; `about` is as in `Finding`."""
@@ -224,15 +233,19 @@ class HeadConflict:
 
 @dataclass(frozen=True, kw_only=True)
 class Proofs:
-    """The states of a pipeline's sinks, as an audit begins.
+    """The states of a pipeline's sinks, as an audit begins; mappings are by sink.
 
-    `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
-    states each sink has. `results_changed` says that the results of the audit which left a sink's state were edited or
-    removed. `contradicted` says of a sink that its ledger does not lead to a head that was signed, `heads_unknown` why
-    it could not be compared with one.
-    `erased` is what was erased of a sink on somebody's request, in the order of the entries, `erasures_edited` says
-    that these entries were edited, `erasures` how many they are, with the hash of the newest, and `erasures_unknown`
-    why they cannot be read.
+    Attributes:
+        damaged: what is wrong with the sink's state.
+        unreadable: why the state could not be read.
+        lengths: how many states the sink has.
+        results_changed: that the results of the audit which left the state were edited or removed.
+        contradicted: that the ledger does not lead to a head that was signed.
+        heads_unknown: why the ledger could not be compared with a signed head.
+        erased: what was erased on somebody's request, in the order of the entries.
+        erasures_edited: that these entries were edited.
+        erasures: how many they are, with the hash of the newest.
+        erasures_unknown: why they cannot be read.
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
@@ -249,5 +262,4 @@ class Proofs:
 
     def memory(self, sink: str | None, kind: type[M]) -> M | None:
         """What earlier audits remember of a sink, of one kind; None for nothing."""
-        proof = self.of_sink.get(sink or "")
-        return proof.memory(kind) if proof is not None else None
+        return memory_of(self.of_sink.get(sink or ""), kind)

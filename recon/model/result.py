@@ -15,12 +15,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from recon.base.text import plural
 from recon.model.books import BookLine
 from recon.model.incident import Harm, Incident, OffsetSums
 from recon.model.offsets import Span
 from recon.model.past import PastAudits
 from recon.model.subject import Subject
-from recon.text import plural
 
 
 class Level(StrEnum):
@@ -193,7 +193,7 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """The keys of an item of `adapter_response.findings[]`."""
         changed_by = None if self.changed_by is None else list(self.changed_by)
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
         return {**values, "code": str(self.code), "changed_by": changed_by}
 
 
@@ -349,25 +349,24 @@ class SinkFacts:
 
     The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the audit
     found that the sink keeps its `guarantee`: None where the checks that decide this were not all evaluated.
-    `rows_filtered` are the rows that the transform dropped, each record once where there is an `account`,
-    `rows_quarantined` those that were put into quarantine instead; None where a micro-batch did not count them, and
-    `rows_filtered` of sinks that routes lead to. `account` is what became of the offsets that were read; None where
-    none were.
+    `rows_filtered` are the rows that the transform dropped, each record once where there is an `account`; None also for
+    sinks that routes lead to. `rows_quarantined` are those that were put into quarantine instead. Both are None where a
+    micro-batch did not count them. `account` is what became of the offsets that were read; None where none were.
     """
 
     name: str
     kind: str
     target: str
     guarantee: str
-    batches: int
-    batches_proved: int
-    batches_refuted: int
-    batches_unproved: int
-    epochs: int
-    rows_written: int | None
-    first_commit: datetime | None
-    last_commit: datetime | None
-    chain_head: str | None
+    batches: int = 0
+    batches_proved: int = 0
+    batches_refuted: int = 0
+    batches_unproved: int = 0
+    epochs: int = 0
+    rows_written: int | None = None
+    first_commit: datetime | None = None
+    last_commit: datetime | None = None
+    chain_head: str | None = None
     points: tuple[BatchPoint, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
     guarantee_kept: bool | None = None
@@ -410,8 +409,8 @@ class PipelineFacts:
     def says(self) -> str:
         """The answer with what it leaves out: "complete since micro-batch 3, but for 1 accepted finding".
 
-        Where it is known of all that was accepted how many records, or else offsets, it is, the answer says so: "(700
-        offsets lost, 3 records removed)".
+        Where it is known how many records, or else offsets, were accepted in all, the answer says so: "(700 offsets
+        lost, 3 records removed)".
         """
         since = f" since {self.since}" if self.since else ""
         count = len(self.accepted)
@@ -421,7 +420,9 @@ class PipelineFacts:
     @property
     def _accepted_records(self) -> str:
         sums: Counter[tuple[str, str]] = Counter()
-        for count in (count for one in self.incidents if one.state == "accepted" for count in one.counts):
+        for count in (
+            count for incident in self.incidents if incident.state == "accepted" for count in incident.counts
+        ):
             number, what = (count.offsets, "offset") if count.rows is None else (count.rows, "record")
             if not number or count.harm not in _TOLD:
                 return ""
@@ -453,12 +454,12 @@ class RunRecord:
 class RunResult:
     """The result of one audit: every report is drawn from this alone.
 
-    `args` are the options the run was started with; `versions` maps package → version of what was used;
-    `notes` are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the
-    heads of the ledger's trees were signed, and where they were published. `record` is who ran it; None of runs of
-    versions that did not say so. `runbook_url` is where pages about codes are; "" where recon.yml does not say. `past`
-    is what earlier audits found; None where nobody looked. `books` are what each sink's pipeline read, by day and hop,
-    and what became of it.
+    `args` are the options the run was started with; `versions` has the version of each package that was used. `notes`
+    are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the heads of
+    the ledger's trees were signed, and where they were published. `record` is who ran it; None of runs of versions that
+    did not say so. `runbook_url` is where pages about codes are; "" where recon.yml does not say. `past` is what
+    earlier audits found; None where nobody looked. `books` are what each sink's pipeline read, by day and hop, and what
+    became of it.
     """
 
     invocation_id: str

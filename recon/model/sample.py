@@ -13,11 +13,15 @@ from typing import Any, Literal, NamedTuple
 
 from recon.model.offsets import Spans
 
-# found: the sink has a row of the record. removed: a commit wrote it, and the sink has it no more. quarantined: it is
-# in the quarantine table. filtered: the transform returned no row of it. The next three are of offsets that have no
-# record of their own to deliver. missing: Kafka has the record, nothing filtered it, and the sink has no row of it.
-# not decided: everything was looked at that exists, and it does not say. not read: something could not be looked at.
-# in no micro-batch: no ledger entry has the offset, and no row (of a trace alone: a sample chooses from the entries).
+# found: the sink has a row of the record
+# removed: a commit wrote it, and the sink no longer has it
+# quarantined: it is in the quarantine table
+# filtered: the transform returned no row of it
+# aborted, control record, compacted or control record: the offset has no record to deliver
+# missing: Kafka has the record, nothing filtered it, and the sink has no row of it
+# not decided: every witness was read, and none says
+# not read: a witness could not be read
+# in no micro-batch: neither a ledger entry nor a row has the offset (in a trace; a sample chooses from the entries)
 Outcome = Literal[
     "found",
     "removed",
@@ -181,8 +185,8 @@ class Sample:
     def outcomes(self) -> dict[Outcome, int]:
         """How many paths have each outcome, most first."""
         counts: dict[Outcome, int] = {}
-        for one in self.records:
-            for path in one.paths:
+        for sampled in self.records:
+            for path in sampled.paths:
                 counts[path.outcome] = counts.get(path.outcome, 0) + 1
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
@@ -194,7 +198,7 @@ class Sample:
             "size": self.size,
             "heads": [head._asdict() for head in self.heads],
             "population": [frame._asdict() for frame in self.population],
-            "records": [one.as_dict() for one in self.records],
+            "records": [sampled.as_dict() for sampled in self.records],
         }
 
 

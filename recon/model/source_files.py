@@ -97,15 +97,21 @@ class ChangedFile(NamedTuple):
 class SourceFiles:
     """The files that a stream reads, as the log of its file source and the folder are now, `read_at` (UTC).
 
-    `query_id` is the id of the query whose checkpoint has the log. `digests` are its checksums up to the ends of ranges
-    that micro-batches read (recon.evidence.source_files.LogDigest). `entries` has, by number, the files of the log's
-    entries from the period on, `last` is the number of the newest one, None for a log without any, and `missing` are
-    the numbers between that it lacks. `newest` is the latest modification time of a file in it. `unread` are the files
-    of the folder that are not in the log, `known_names` those of them whose name alone is. `twice` are files at two
-    entries, `replaced` those that were modified since they were read, `renamed` those that have the very time of one
-    that was read before and is gone. `elsewhere` counts files of the log that are not below the folder, `unlisted` are
-    those that Spark would not have listed by what recon.yml says, `gone` counts those that are no longer there. `below`
-    counts files in subfolders that are not read, `sources` the file sources of the query.
+    Attributes:
+        query_id: the id of the query whose checkpoint has the log.
+        last: the number of the log's newest entry; None for a log without any.
+        entries: by number, the files of the log's entries from the period on; `missing` are the numbers that it lacks.
+        newest: the latest modification time of a file in the log.
+        unread: files of the folder that are not in the log; of `known_names` only the name is there.
+        twice: files at two entries.
+        replaced: files that were modified since they were read.
+        elsewhere: how many files of the log are not below the folder.
+        renamed: files that have the exact time of one that was read before and is gone.
+        unlisted: files that Spark would not have listed by what recon.yml says.
+        gone: how many files of the log are no longer there.
+        below: how many files in subfolders are not read.
+        sources: the file sources of the query.
+        digests: checksums of the log up to the ends of ranges that were read (recon.witness.source_files.LogDigest).
     """
 
     location: str

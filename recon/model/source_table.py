@@ -18,9 +18,9 @@ _COPIED = ("numCopiedRows", "num_copied_rows", "numTargetRowsCopied", "num_targe
 class SourceCommit:
     """One version of a Delta table that a stream reads.
 
-    `files` has the rows of each data file that it added with dataChange=true, in the order of the commit, in which the
-    stream reads them; None for a file without statistics. `removes` is whether it removed data files so, `vectors`
-    whether a file that it added has a deletion vector.
+    `files` has the rows of each data file that it added with dataChange=true, in the order in which the stream reads
+    them; None for a file without statistics. `removes` is whether it also removed data files with dataChange=true,
+    `vectors` whether a file that it added has a deletion vector.
     """
 
     version: int
@@ -64,11 +64,13 @@ class SourceTable:
     """The Delta table that a stream reads, as its log is now, `read_at` (UTC, after the ledger).
 
     `first_retained` is the oldest version whose commit the log still has, `last` the newest. `commits` are those that
-    the stream read in the period, and later ones. `snapshots` has, by version, the rows of each data file of the table
-    at that version, in the order in which a new query reads them; or why they cannot be told. `passes` is what
-    recon.yml says that the query does with commits that remove files: `skip` them (skipChangeCommits), read their new
-    files (`changes`: ignoreChanges), pass over such as only delete (`deletes`: ignoreDeletes), or read the change data
-    `feed`, whose files the commits then have; "" where it says nothing, and Spark then stops the query.
+    the stream read in the period, and later ones. `snapshots` has, by version, the rows of each data file of the table,
+    in the order in which a new query reads them; or why they are not known.
+
+    `passes` is what recon.yml says that the query does with commits that remove files. It skips them (`skip`:
+    skipChangeCommits), reads their new files (`changes`: ignoreChanges), ignores those that only delete (`deletes`:
+    ignoreDeletes), or reads the change data `feed`, whose files the commits then have. "" where it says nothing: Spark
+    then stops the query.
     """
 
     location: str

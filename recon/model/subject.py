@@ -55,7 +55,7 @@ class Subject:
             return self.span.start <= other.span.start and other.span.end <= self.span.end
         if self.span is not None or other.span is not None:
             return False
-        mine, its = ((one.code, one.epoch, one.batch_id, one.about) for one in (self, other))
+        mine, its = ((subject.code, subject.epoch, subject.batch_id, subject.about) for subject in (self, other))
         return mine == its
 
     def meets(self, other: Subject) -> bool:

@@ -1,12 +1,15 @@
 """recon.yml as typed values, and `load`, which reads it.
 
-`templates` (Jinja, for recon.yml and SQL tests), `yaml` (a file that remembers its lines), `messages` (errors in one
-sentence), `fields` (types of keys); then the parts: `checks`, `source`, `sinks`, `heads`, `model`, `sql_tests`; then
-`load` and `guarantees`. dbt's keys mean what they mean in dbt, Kafka's are librdkafka's, Spark's are Spark's. Every
-mistake becomes a ConfigError that names file, line and the nearest right key.
+In reading order:
 
-Secrets are inserted after parsing. Knows no check by name, and imports nothing of recon but `model`,
-`errors` and `text`.
+- Reading: `templates` and `sandbox` (Jinja), `yaml` (a file that remembers its lines), `messages` (errors in one
+  sentence), `fields` (types of keys), `locations` (paths, URIs, catalog tables), `jdbc` (URLs).
+- The parts of the file: `checks`, `source`, `sinks`, `heads`, `alerts`, `catalogs`, `compliance`, `samples`,
+  `telemetry`; `model` has the whole, and `sql_tests` the project's own SQL.
+- `load` puts it together; `secrets` masks what no text may show; `guarantees` is the table of what sinks promise.
+
+dbt's keys mean what they mean in dbt, Kafka's are librdkafka's, Spark's are Spark's. Every mistake becomes a
+ConfigError that names file, line and the nearest right key. Secrets are inserted after parsing. Knows no check by name.
 """
 
 from __future__ import annotations

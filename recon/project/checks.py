@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from typing_extensions import override
 
-from recon.errors import ConfigError
-from recon.project.fields import Strict, Tags
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean, nearest
+from recon.project.fields import Name, Strict, Tags, require_unique
 from recon.project.messages import BadValue
 from recon.project.samples import SamplesPolicy
-from recon.text import did_you_mean, nearest
 
 
 class CheckConfig(Strict):
@@ -109,7 +110,7 @@ class WithTests(Strict):
 
 
 class Column(WithTests):
-    """A column of a sink with its tests, which inherit its `tags`.
+    """A column of a table with its tests, which inherit its `tags`.
 
     `data_type`, `meta` and `quote` are dbt's; they are accepted and have no effect.
     """
@@ -125,6 +126,38 @@ class Column(WithTests):
         """With tests that know their column, and that inherit its tags."""
         tags = CheckConfig(tags=self.tags) if self.tags else CheckConfig()
         return self.inheriting(tags, column=self.name)
+
+
+class WithColumns(WithTests):
+    """A table whose tests, and those of its columns, are about its rows."""
+
+    # What messages call it.
+    noun: ClassVar[str]
+
+    name: Name
+    defaults: CheckConfig = CheckConfig()
+    columns: tuple[Column, ...] = ()
+
+    @field_validator("columns")
+    @classmethod
+    def _tests_know_their_column(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(column.naming_tests() for column in columns)
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        require_unique("columns", f" of {self.noun} '{self.name}'", (column.name for column in self.columns))
+        return self
+
+    @override
+    def inheriting(self, defaults: CheckConfig, **fields: Any) -> Self:
+        columns = tuple(column.inheriting(defaults, **fields) for column in self.columns)
+        return super().inheriting(defaults, **fields).model_copy(update={"columns": columns})
+
+    def every_test(self) -> Iterator[CheckSpec]:
+        """Its tests and those of its columns."""
+        yield from self.data_tests
+        for column in self.columns:
+            yield from column.data_tests
 
 
 def config_of(values: Mapping[str, Any]) -> CheckConfig:

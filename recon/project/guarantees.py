@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project.messages import BadValue
 from recon.project.sinks import Guarantee, Sink, sink_class, sink_kinds
 

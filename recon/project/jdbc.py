@@ -49,8 +49,8 @@ def parse_url(url: str) -> JdbcUrl:
             "password: \"{{ env_var('…') }}\" beside the url"
         )
     hosts = []
-    for one in match["hosts"].split(","):
-        host, _, port = one.partition(":")
+    for address in match["hosts"].split(","):
+        host, _, port = address.partition(":")
         if port and not port.isdigit():
             raise BadValue("must name each host as host or host:port, with a number for the port")
         hosts.append((host, int(port) if port else PORTS[match["product"]]))

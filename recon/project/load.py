@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from recon.credentials import SECRET_NAME
-from recon.errors import ConfigError
+from recon.base.credentials import SECRET_NAME
+from recon.base.errors import ConfigError
 from recon.project.checks import check_item
 from recon.project.messages import BadValue, arguments_message, unknown_key_message, validation_message
 from recon.project.model import LedgerConfig, Pipeline, Project
@@ -138,6 +138,9 @@ def _test_holders(root: LocatedValue) -> Iterator[LocatedValue]:
     def children(node: LocatedValue, key: str) -> Iterable[LocatedValue]:
         return node.items[key].items.values() if key in node.items else ()
 
+    for table in children(root, "tables"):
+        yield table
+        yield from children(table, "columns")
     for pipeline in children(root, "pipelines"):
         yield pipeline
         for sink in children(pipeline, "sinks"):
@@ -198,9 +201,9 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
     arguments = [argument for place in project.heads.publish for argument in place.command]
     arguments += [project.heads.timestamp.url] if project.heads.timestamp is not None else []
     yield from (secret for secret in from_environment for argument in arguments if secret in argument)
-    for one in project.reporting:
-        yield from (value for _, value in one.credentials())
-        yield from (secret for url in one.urls() for secret in secret_parts("url", url))
+    for reporting in project.reporting:
+        yield from (value for _, value in reporting.credentials())
+        yield from (secret for url in reporting.urls() for secret in secret_parts("url", url))
     places += [{"token": catalog.token or ""} for catalog in project.catalogs.values()]
     places += [project.otel.headers] if project.otel is not None else []
     for channel in project.alerts.channels:

@@ -1,8 +1,8 @@
-"""What a text of recon.yml that says where something is can be: a path, a URI, or the name of a catalog table.
+"""What a location in recon.yml is: a path, a URI, or the name of a catalog table.
 
-It is the name of a catalog table where it has two or three parts with dots between them, each an identifier or a text
-in backticks, and where nothing of that name is beside recon.yml. Not a name are `orders.parquet` and the like, whose
-last part is a format of files, and `v1.2`, whose part `2` is a number.
+The name of a catalog table has two or three parts with dots between them, each an identifier or a text in backticks,
+and nothing beside recon.yml has that name. `orders.parquet` is no such name, as its last part is a file format; nor is
+`v1.2`, whose part `2` is a number.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from recon.errors import ConfigError
-from recon.storage import CATALOG, DBFS, Storage, dbfs_is_mounted
+from recon.base.errors import ConfigError
+from recon.base.storage import CATALOG, DBFS, Storage, dbfs_is_mounted
 
 _PART = r"(?:`(?:[^`]|``)+`|(?=\w*[^\W\d])\w+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")

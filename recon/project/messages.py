@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from recon.credentials import HIDDEN
+from recon.base.credentials import HIDDEN
+from recon.base.text import did_you_mean, nearest
 from recon.project.secrets import mask
 from recon.project.yaml import Document, LocatedValue
-from recon.text import did_you_mean, nearest
 
 
 class BadValue(ValueError):

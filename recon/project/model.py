@@ -6,19 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from recon.credentials import without_credentials
-from recon.errors import ConfigError
+from recon.base.credentials import without_credentials
+from recon.base.errors import ConfigError
+from recon.base.storage import CATALOG, DBFS, unlocated
+from recon.base.text import did_you_mean, plural
 from recon.model import FileListing
 from recon.model.result import RUNBOOK_URL
 from recon.model.wire.columns import OWN_NAMES, SourceNames
 from recon.project import locations
 from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.catalogs import UnityCatalog
-from recon.project.checks import CheckConfig, WithTests
+from recon.project.checks import CheckConfig, WithColumns, WithTests
 from recon.project.compliance import Compliance
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.heads import Heads
@@ -30,20 +32,21 @@ from recon.project.source import Source
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
-from recon.storage import CATALOG, DBFS, unlocated
-from recon.text import did_you_mean, plural
 
 T = TypeVar("T")
+# Where audits of a project without pipelines keep their results, by default.
+RESULTS_OF_TABLES = "_recon"
 
 
-class Table(Strict):
-    """A table that checks may read besides the sinks, as `ref('name')`.
+class Table(WithColumns):
+    """A table besides the sinks: tests of its own are about its rows, and checks may read it as `ref('name')`.
 
-    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or for
-    `delta` and `table` the name of a catalog table.
+    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …). `target` is a path or URI, or for
+    `delta` and `table` the name of a table or view in a catalog or of the session.
     """
 
-    name: Name
+    noun: ClassVar[str] = "table"
+
     format: str = "delta"
     target: str | None = None
     description: str | None = None
@@ -54,6 +57,11 @@ class Table(Strict):
         if self.target is None and not self.options:
             raise BadValue("needs 'target' (a path, URI or catalog table), or 'options' that locate it")
         return self
+
+    @property
+    def in_files(self) -> bool:
+        """Whether `target` is a path or URI, relative to recon.yml."""
+        return self.target is not None and self.format not in ("table", "jdbc")
 
 
 class Routes(Strict):
@@ -348,10 +356,10 @@ class Project(Strict):
     target_path: str = "target"
     reports: Reports = Reports()
     test_paths: tuple[str, ...] = ("data_tests",)
-    tables: tuple[Table, ...] = ()
     defaults: CheckConfig = CheckConfig()
+    tables: tuple[Table, ...] = ()
     hash_key: str | None = Field(default=None, repr=False, min_length=16)
-    pipelines: tuple[Pipeline, ...] = Field(min_length=1)
+    pipelines: tuple[Pipeline, ...] = ()
     project_dir: Path = Path()
 
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
@@ -360,6 +368,20 @@ class Project(Strict):
     # Of catalog tables: where they are, and why that could not be found out.
     _located: dict[str, str] = PrivateAttr(default_factory=dict)
     _unlocated: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_tables_alone(cls, value: Any) -> Any:
+        """Where no stream writes, there is no ledger, and what audits keep needs no place of the user's choice."""
+        if not isinstance(value, Mapping) or value.get("pipelines") or not value.get("tables"):
+            return value
+        return {"ledger": RESULTS_OF_TABLES, **value}
+
+    @model_validator(mode="after")
+    def _something_to_audit(self) -> Project:
+        if not self.pipelines and not self.tables:
+            raise BadValue("has neither 'pipelines' nor 'tables' with data_tests: there is nothing to audit")
+        return self
 
     @model_validator(mode="after")
     def _credentials_of_locations_are_known(self) -> Project:
@@ -416,6 +438,12 @@ class Project(Strict):
         defaults = info.data.get("defaults", CheckConfig())  # absent where it is not valid, which is reported
         return tuple(_with_defaults(pipeline, defaults) for pipeline in pipelines)
 
+    @field_validator("tables")
+    @classmethod
+    def _defaults_reach_the_tables(cls, tables: tuple[Table, ...], info: ValidationInfo) -> tuple[Table, ...]:
+        defaults = info.data.get("defaults", CheckConfig())
+        return tuple(table.inheriting(table.defaults.over(defaults)) for table in tables)
+
     @property
     def reporting(self) -> Sequence[Reporting]:
         """The keys that report to other systems."""
@@ -445,8 +473,8 @@ class Project(Strict):
     def table_location(self, target: str) -> str:
         """Where a Delta table of recon.yml is: an absolute path or URI.
 
-        Of a catalog table it is what `recon.catalogs` or `recon.spark.catalog` found out; before that, `catalog:` and
-        its name, where nothing can be read or written.
+        Of a catalog table it is what `recon.spark.catalogs` or `recon.spark.catalog` found out; before that,
+        `catalog:` and its name, where nothing can be read or written.
         """
         name = locations.catalog_name(target, self.project_dir)
         return self.resolve(target) if name is None else self._located.get(name, f"{CATALOG}{name}")
@@ -478,15 +506,22 @@ class Project(Strict):
         name = location.removeprefix(CATALOG)
         return self._unlocated.get(name, unlocated(name))
 
-    def location(self, sink: Sink) -> str:
-        """The sink's target for messages and the ledger: an absolute path or URI for files, else as in recon.yml."""
-        if sink.is_delta:
-            return self.table_location(sink.target)
-        return self.resolve(sink.target) if sink.in_files else sink.target
+    def location(self, table: Sink | Table) -> str:
+        """Its target for messages and the ledger: an absolute path or URI for files, else as in recon.yml.
 
-    def defaults_of(self, pipeline: Pipeline, sink: Sink) -> CheckConfig:
-        """The config that holds for a sink's rows where a check sets nothing itself."""
-        return sink.defaults.over(pipeline.defaults.over(self.defaults))
+        Of an entry of `tables` that only `options` locate it is the name.
+        """
+        if isinstance(table, Table):
+            target, of_delta, in_files = table.target or table.name, table.format == "delta", table.in_files
+        else:
+            target, of_delta, in_files = table.target, table.is_delta, table.in_files
+        if of_delta and in_files:
+            return self.table_location(target)
+        return self.resolve(target) if in_files else target
+
+    def defaults_of(self, pipeline: Pipeline | None, table: Sink | Table) -> CheckConfig:
+        """The config that holds for the rows of a sink or table where a check sets nothing itself."""
+        return table.defaults.over(self.defaults if pipeline is None else pipeline.defaults.over(self.defaults))
 
     def sample_hash_key(self) -> bytes:
         """The key of `samples: hash`: `hash_key`, or a random one that is kept beside the ledger, mode 0600.
@@ -501,12 +536,12 @@ class Project(Strict):
     def mask(self, text: str) -> str:
         """The text without the project's secrets.
 
-        A value is secret where env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
-        `spark.conf`, a sink's `options`, a place of `heads` or a channel of `alerts`; where its key there, its
-        environment variable or its variable of --vars has the name of a credential (password, secret, token, sas, …);
-        and where a URL or a connection string holds it, whichever key of recon.yml has that. So is each line of a key,
-        and each token in a channel's URL. Values shorter than four characters are masked in URLs alone: they also
-        occur in ordinary words.
+        A value is secret if env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
+        `spark.conf`, a sink's `options`, a place of `heads` or a channel of `alerts`. So it is if its key there, its
+        environment variable or its variable of --vars has the name of a credential (password, secret, token, sas, …).
+        So is every credential in a URL or a connection string, whichever key of recon.yml has that, each line of a key,
+        and each token in a channel's URL. Values shorter than four characters are masked in URLs alone: they also occur
+        in ordinary words.
         """
         return mask(without_credentials(text), self._secrets, shortest=4)
 
@@ -534,6 +569,15 @@ class Project(Strict):
         """The project's own SQL tests and macros; files are read on first use."""
         must_exist = "test_paths" in self.model_fields_set
         return SqlTests(self.project_dir, self.test_paths, TemplateContext(self._variables), must_exist)
+
+    def require_pipelines(self) -> Sequence[Pipeline]:
+        """The pipelines; raises ConfigError where there is none, and what was asked for is of pipelines alone."""
+        if not self.pipelines:
+            raise ConfigError(
+                "recon.yml has tables and no pipeline, and this is about the sinks of pipelines; tables have tests, "
+                "which recon audit runs"
+            )
+        return self.pipelines
 
     def find_pipeline(self, name: str) -> Pipeline:
         """A pipeline by name.
@@ -611,7 +655,7 @@ def _locations(project: Project) -> Iterator[tuple[tuple[str | int, ...], str, d
         if place.git is not None:
             yield ("heads", "publish", n, "git"), place.git, _LOCAL
     for n, table in enumerate(project.tables):
-        if table.target is not None and table.format not in ("table", "jdbc"):
+        if table.target is not None and table.in_files:
             by_path = f"format {table.format} reads a path or URI: write one, or `format: table`"
             yield ("tables", n, "target"), table.target, {"instead": None if table.format == "delta" else by_path}
     for n, pipeline in enumerate(project.pipelines):
@@ -632,11 +676,11 @@ def _locations(project: Project) -> Iterator[tuple[tuple[str | int, ...], str, d
 def _policies(project: Project) -> Iterator[str]:
     """The `samples` of every default and every test."""
     yield project.defaults.samples
-    for pipeline in project.pipelines:
-        yield from (config.samples for config in (pipeline.defaults, *(sink.defaults for sink in pipeline.sinks)))
-        for owner in (sink for sink in pipeline.sinks):
-            tests = (*owner.data_tests, *owner.post_batch, *(t for column in owner.columns for t in column.data_tests))
-            yield from (test.config.samples for test in tests)
+    sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
+    yield from (pipeline.defaults.samples for pipeline in project.pipelines)
+    yield from (table.defaults.samples for table in (*sinks, *project.tables))
+    tests = [test for table in (*sinks, *project.tables) for test in table.every_test()]
+    yield from (test.config.samples for test in (*tests, *(test for sink in sinks for test in sink.post_batch)))
 
 
 def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
@@ -645,9 +689,8 @@ def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
     sinks = []
     for sink in pipeline.sinks:
         of_sink = sink.defaults.over(of_pipeline)
-        columns = tuple(column.inheriting(of_sink) for column in sink.columns)
         post_batch = tuple(spec.inheriting(of_sink) for spec in sink.post_batch)
-        sink = sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch})
+        sink = sink.inheriting(of_sink).model_copy(update={"post_batch": post_batch})
         if not pipeline.of_kafka:
             sink = sink.model_copy(update={"stamp_source_offsets": False})
         sinks.append(sink.as_observed() if pipeline.is_observed else sink)

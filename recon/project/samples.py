@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Literal
 
-from recon.errors import ConfigError, EvidenceError
-from recon.storage import Storage
-from recon.text import first_line
+from recon.base.errors import ConfigError, EvidenceError
+from recon.base.storage import Storage
+from recon.base.text import first_line
 
 SamplesPolicy = Literal["none", "keys", "hash", "full"]
 # The policies, the one that shows least first.

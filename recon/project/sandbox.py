@@ -1,7 +1,7 @@
 """Jinja that cannot take minutes or gigabytes: the sandbox of recon.yml, of its SQL tests and of dbt's YAML.
 
-No single step makes a value that is too large, and between two steps the clock is looked at: expressions that repeat
-something do so in a loop or a macro, whose every turn is a step.
+No single step makes a value that is too large, and the time is checked between steps. Whatever repeats something is a
+loop or a macro, and each turn is a step.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from recon.project.templates import Bounded, too_large
 
 MOST_OF_VALUE = 100_000  # characters and items of what an expression makes, and of what a filter gets
 MOST_S = 0.7  # of processor time, for all expressions of a file
-# Filters that stand in the tree: for `for`, for `~`, and around what is compared or is a key.
+# Filters that are put into the syntax tree: for `for`, for `~`, and around what is compared or is a key.
 _COUNTED, _JOINED, _SMALL = "recon_counted", "recon_joined", "recon_small"
-# They take longer than a small text deserves, and make nothing that belongs into a file.
+# Filters that are left out: they take long for a small text, and make nothing that belongs into a file.
 _LEFT_OUT = ("pprint", "striptags", "urlize")
 _STAR = re.compile(r"%[^a-zA-Z%]*\*")
 _LONG_NUMBER = re.compile(r"\d{6,}")  # a width of str.format
@@ -189,17 +189,17 @@ def size(value: Any) -> int:
     """Characters and items of a value, at any depth and however often a part is in it; counted up to the bound."""
     found, waiting = 0, [value]
     while waiting and found <= MOST_OF_VALUE:
-        one = waiting.pop()
-        if isinstance(one, (str, bytes)):
-            found += len(one)
-        elif isinstance(one, Mapping):
-            found += len(one)
-            waiting += [*one.keys(), *one.values()]
-        elif isinstance(one, (list, tuple, set, frozenset)):
-            found += len(one)
-            waiting += one
-        elif isinstance(one, int):
-            found += one.bit_length() // 3
+        part = waiting.pop()
+        if isinstance(part, (str, bytes)):
+            found += len(part)
+        elif isinstance(part, Mapping):
+            found += len(part)
+            waiting += [*part.keys(), *part.values()]
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            found += len(part)
+            waiting += part
+        elif isinstance(part, int):
+            found += part.bit_length() // 3
     return found
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel
 
-from recon.credentials import HIDDEN, SECRET_NAME, in_urls
+from recon.base.credentials import HIDDEN, SECRET_NAME, in_urls
 
 # What a connection string holds: AccountKey=…;
 _ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^;&,\s]+)")

@@ -8,13 +8,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from recon.base.text import did_you_mean
 from recon.model import FileFormat, FileListing, Passes, delta_offsets, file_offsets
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.positions import SourceKind
 from recon.model.source_files import age_of
 from recon.project.fields import Strict, Texts
 from recon.project.messages import BadValue
-from recon.text import did_you_mean
 
 # What recon sets itself from other keys of recon.yml.
 _SOURCE_KEYS = {
@@ -76,7 +76,7 @@ class Source(Strict):
 
     `isolation_level` is the stream's `kafka.isolation.level`. `delta` is the Delta table that it reads instead of
     topics: a path, a URI, or its name in a catalog. `files` is the folder that it reads files of: a path or a URI, and
-    `format` is theirs. `options` are further options of the stream's source: for Kafka `recon.read_kafka` sets them;
+    `format` is theirs. `options` are further options of the stream's source. For Kafka `recon.read_kafka` sets them;
     for a Delta table or files they say how the query was started (`skipChangeCommits`, `maxFileAge`, …).
     """
 

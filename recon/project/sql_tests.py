@@ -2,7 +2,7 @@
 
 A singular test is a SELECT that returns failing rows. A generic test is a `{% test name(model, …) %}` block that
 recon.yml lists like a built-in check. Jinja runs in its sandbox. Tables that a template refers to are not opened here:
-the rendered text holds a placeholder for each reference, and the caller replaces it by a relation's name.
+the rendered text has a placeholder for each, which the caller replaces by a relation's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import safe_range
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project.checks import CheckConfig, config_of
 from recon.project.sandbox import sandbox
 from recon.project.secrets import mask

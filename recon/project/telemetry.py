@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import override
 
-from recon.credentials import SECRET_NAME
+from recon.base.credentials import SECRET_NAME
 from recon.project.fields import Strict, Texts
 from recon.project.messages import BadValue
 

@@ -15,7 +15,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project.secrets import secret_parts
 
 MOST_TEXT = 5_000_000  # characters of a file, as it is written and as it is rendered

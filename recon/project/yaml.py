@@ -16,8 +16,8 @@ import yaml
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
-from recon.credentials import HIDDEN
-from recon.errors import ConfigError
+from recon.base.credentials import HIDDEN
+from recon.base.errors import ConfigError
 from recon.project.sandbox import sandbox
 from recon.project.secrets import mask
 from recon.project.templates import (
@@ -59,8 +59,8 @@ class LocatedValue:
 class Document:
     """A file that was read: its name for messages, its tree, and what messages must mask.
 
-    `secrets` are the values that came from the environment, `named_secrets` those of variables with the name of a
-    credential; `hidden_lines` are the lines that call env_var.
+    `secrets` are the values that came from the environment, `named_secrets` those of variables named like a credential.
+    `hidden_lines` are the lines that call env_var.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Predicts what the next start of a query does: which micro-batch Spark runs, and what each sink does with it.
 
-A start of the query replays the newest planned micro-batch if `commits/<N>` is missing, with exactly the offsets that
-`offsets/<N>` holds; else it plans micro-batch N+1 from where N ended (Spark's MicroBatchExecution). Spark checks
-neither whether Kafka still has the range, nor whether the sink has the rows. Nothing is written here.
+If `commits/<N>` of the newest planned micro-batch is missing, a start of the query replays it with exactly the offsets
+of `offsets/<N>`. Else it plans micro-batch N+1 from where N ended (Spark's MicroBatchExecution). Spark checks neither
+whether Kafka still has the range, nor whether the sink has the rows. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
-from recon.evidence import checkpoint, delta_log, source_files, source_table
-from recon.hook.epochs import RECENT, Batch, Epochs
-from recon.hook.repair import require_same_table
+from recon.base.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
+from recon.base.storage import Storage
 from recon.judge.history.table_history import TableHistory
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -38,9 +34,13 @@ from recon.model.offsets import OffsetSpan
 from recon.model.positions import id_in, is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
-from recon.sinks import ConfirmedWrite, open_sink
 from recon.spark.catalog import ask_active
-from recon.storage import Storage
+from recon.witness import checkpoint, delta_log, source_files, source_table
+from recon.write.hook.epochs import RECENT, Batch, Epochs
+from recon.write.hook.repair import require_same_table
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.rebuild import entry_of, missing
+from recon.write.sinks import ConfirmedWrite, open_sink
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
 Action = Literal["skip", "restore", "write", "write again", "stop", "unknown"]
@@ -82,15 +82,15 @@ class Explanation:
         return {
             **_fields(self),
             "ranges": [
-                {**one.span._asdict(), "held": one.held, "log_start": one.log_start, "log_end": one.log_end}
-                for one in self.ranges
+                {**range_.span._asdict(), "held": range_.held, "log_start": range_.log_start, "log_end": range_.log_end}
+                for range_ in self.ranges
             ],
             "sinks": [
                 {
-                    **_fields(one),
-                    "entries": [{name: getattr(entry, name) for name in of_entry} for entry in one.entries],
+                    **_fields(answer),
+                    "entries": [{name: getattr(entry, name) for name in of_entry} for entry in answer.entries],
                 }
-                for one in self.sinks
+                for answer in self.sinks
             ],
         }
 
@@ -124,8 +124,8 @@ def explain(project: str | Path | Project, pipeline: str, batch_id: int | None =
 def already_processed(project: str | Path | Project, pipeline: str, batch_id: int, sink: str | None = None) -> bool:
     """Whether a micro-batch that the checkpoint plans is in the sink already, so that a replay of it writes nothing.
 
-    A batch_id alone identifies nothing, since ids start over with a new checkpoint: the ledger must have an entry of
-    the same epoch, number and offset ranges, and the sink must still have its rows. The hook decides by the same rule
+    A batch_id alone identifies nothing, since ids start over with a new checkpoint. So the ledger must have an entry of
+    the same epoch, batch_id and offset ranges, and the sink must still have its rows. The hook decides by the same rule
     before every write.
 
     Args:
@@ -174,7 +174,7 @@ class _Witnesses:
         if last is None or (batch_id is not None and batch_id > last.batch_id):
             return self._not_planned(witness, last, -1 if batch_id is None else batch_id)
         wanted = last.batch_id if batch_id is None else batch_id
-        plan = next((one for one in witness.batches if one.batch_id == wanted), None)
+        plan = next((batch for batch in witness.batches if batch.batch_id == wanted), None)
         return self._past(witness, plan, wanted) if plan is None or plan.committed else self._replay(witness, plan)
 
     def _checkpoint(self) -> CheckpointWitness | None:
@@ -193,7 +193,7 @@ class _Witnesses:
         sentences = [
             f"no micro-batch was planned in {self.storage.uri}: Spark begins with micro-batch 0 at startingOffsets"
         ]
-        if entered := [one.sink for one in sinks if one.action == "unknown"]:
+        if entered := [answer.sink for answer in sinks if answer.action == "unknown"]:
             sentences.append(
                 f"the ledger has entries of sink {', '.join(entered)}, so this begins a new epoch: set "
                 f"startingOffsets to what `recon offsets --pipeline {self.pipeline.name}` prints, or rows are read "
@@ -205,7 +205,7 @@ class _Witnesses:
         kafka = self.kafka(last.ranges)
         number = last.batch_id + 1
         ranges = tuple(onwards(span, kafka) for span in self._with_ids(last.ranges))
-        planned = tuple(one.span for one in ranges if one.held != "unknown")
+        planned = tuple(range_.span for range_ in ranges if range_.held != "unknown")
         batch = Batch(query_id=witness.query_id, run_id=None, batch_id=number, ranges=planned)
         sentence = (
             f"micro-batch {last.batch_id} is finished (commits/{last.batch_id} exists): Spark continues with "
@@ -254,7 +254,7 @@ class _Witnesses:
 
     def _past(self, witness: CheckpointWitness, plan: CheckpointBatch | None, number: int) -> Explanation:
         sinks = self._answers(witness.query_id, number, partial(self._written, witness.query_id, number))
-        spans: Sequence[OffsetSpan] = next((one.entries[-1].offsets for one in sinks if one.entries), ())
+        spans: Sequence[OffsetSpan] = next((answer.entries[-1].offsets for answer in sinks if answer.entries), ())
         where = f"is no longer in the checkpoint, which begins at micro-batch {witness.batches[0].batch_id}"
         if plan is not None:
             spans, where = self._with_ids(plan.ranges, spans) or spans, f"is finished (commits/{number} exists)"
@@ -279,10 +279,10 @@ class _Witnesses:
         newest = "none yet" if last is None else f"micro-batch {last.batch_id}"
         sinks = self._answers(witness.query_id, number, partial(self._written, witness.query_id, number))
         set_back = (
-            f"sink {one.sink} has it in the ledger: the checkpoint was set back, and a micro-batch {number} "
+            f"sink {answer.sink} has it in the ledger: the checkpoint was set back, and a micro-batch {number} "
             "with other ranges would begin a new epoch"
-            for one in sinks
-            if one.entries
+            for answer in sinks
+            if answer.entries
         )
         return self._explanation(
             next="not planned",
@@ -449,7 +449,7 @@ class _Witnesses:
     # -- Kafka -----------------------------------------------------------------------------------------------------
 
     def kafka(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
-        from recon.evidence import kafka
+        from recon.witness import kafka
 
         if not self.pipeline.of_kafka:
             return self._files(spans) if self.pipeline.source.files is not None else self._table()

@@ -1,8 +1,8 @@
 """Erases rows of a person from what recon itself keeps: quarantine, stored failures, samples of the last results.
 
-Each erasure is entered first, in a chain of its own, and then carried out: whatever interrupts it, what is still there
-is found by the same condition again. Rows in quarantine lose their values and keep their place, so that audits go on
-accounting for their offsets. Which rows of JSON meet the condition is decided by SQLite, in memory.
+Each erasure is entered first, in a chain of its own, and then carried out. Where it is interrupted, the same condition
+finds what is still there. Rows in quarantine lose their values and keep their place, so that audits go on accounting
+for their offsets. Which rows of JSON meet the condition is decided by SQLite, in memory.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import ConfigError, LedgerError
-from recon.evidence import delta_log
-from recon.lazy import pa
-from recon.ledger import arrow, quarantined
-from recon.ledger.erasures import ERASURES, ErasureTable
-from recon.ledger.failures import FAILURES
-from recon.ledger.ledger import utc_now
-from recon.ledger.store import Filter, Store, open_store
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.lazy import pa
+from recon.base.storage import Storage
+from recon.base.text import first_line
 from recon.model import CheckResult, RunResult
 from recon.model.erasure import Erasure
 from recon.model.wire.columns import ERASED, QUARANTINE_COLUMNS, REASONS, ROW_ID, STAMPED_COLUMNS
 from recon.model.wire.quarantine import dump_erased
 from recon.project import Pipeline, Project, Sink
-from recon.storage import Storage
-from recon.text import first_line
+from recon.witness import delta_log
+from recon.write.ledger import arrow, quarantined
+from recon.write.ledger.erasures import ERASURES, ErasureTable
+from recon.write.ledger.failures import FAILURES
+from recon.write.ledger.store import Filter, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +46,9 @@ UNREACHED = (
 class Found:
     """What meets the condition, of one sink.
 
-    `quarantined` are the `_recon_id` of rows in quarantine, `failures` stored failing rows as (invocation_id,
-    unique_id, row_number), `samples` the numbers of samples by the unique_id of their check. `unknown` are sentences
-    about rows of which nobody can tell whether they meet it.
+    `quarantined` are the `_recon_id` of rows in quarantine. `failures` are stored failing rows, as (invocation_id,
+    unique_id, row_number). `samples` has the numbers of samples by the unique_id of their check. `unknown` are
+    sentences about rows of which nobody can tell whether they meet it.
     """
 
     pipeline: str
@@ -113,7 +113,7 @@ class Forgetting:
         """
         matches([{}], self._where)  # a condition that is none is better known before anything is read
         each = (self._of_sink(pipe, out) for pipe, out in self._sinks)
-        return [one for one in each if one.rows or one.unknown]
+        return [found for found in each if found.rows or found.unknown]
 
     def erase(
         self, found: Sequence[Found], *, by: str, reason: str, failpoint: Callable[[str], None] = lambda step: None
@@ -123,28 +123,28 @@ class Forgetting:
         Raises:
             LedgerError: a table cannot be written; run it again, which finds what is left.
         """
-        for one in found:
-            if not one.rows:
+        for of_sink in found:
+            if not of_sink.rows:
                 continue
             number = self._erasures.append(
                 Erasure(
-                    pipeline=one.pipeline,
-                    sink=one.sink,
+                    pipeline=of_sink.pipeline,
+                    sink=of_sink.sink,
                     at=utc_now(),
                     by=by,
                     reason=reason,
-                    quarantined=len(one.quarantined),
-                    failures=len(one.failures),
-                    samples=one.sample_count,
+                    quarantined=len(of_sink.quarantined),
+                    failures=len(of_sink.failures),
+                    samples=of_sink.sample_count,
                 )
             )
             failpoint("entered")
-            self._erase_quarantined(one, number)
+            self._erase_quarantined(of_sink, number)
             failpoint("quarantine")
-            for some in _parts(one.failures):
+            for some in _parts(of_sink.failures):
                 self._failures.remove(" OR ".join(_named(*row) for row in some))
             failpoint("failures")
-        samples = {name: places for one in found for name, places in one.samples.items()}
+        samples = {name: places for of_sink in found for name, places in of_sink.samples.items()}
         if self._run is None or not samples:
             return None
         return replace(self._run, results=tuple(_without(result, samples) for result in self._run.results))
@@ -207,14 +207,14 @@ class Forgetting:
 
     # -- erasing ------------------------------------------------------------------------------------------
 
-    def _erase_quarantined(self, one: Found, number: int) -> None:
+    def _erase_quarantined(self, found: Found, number: int) -> None:
         """Removes the values of rows in quarantine, for the erasure of this number; ids, places and reasons stay."""
-        if not one.quarantined:
+        if not found.quarantined:
             return
         from deltalake import CommitProperties
 
-        _, sink = self._project.find_sink(one.pipeline, one.sink)
-        place = quarantined.location(self._project, one.pipeline, sink)
+        _, sink = self._project.find_sink(found.pipeline, found.sink)
+        place = quarantined.location(self._project, found.pipeline, sink)
         assert place is not None, "rows were found there"
         table = delta_log.open_table(Storage(place, self._project.storage_options))
         kept = {*QUARANTINE_COLUMNS, *STAMPED_COLUMNS}
@@ -222,7 +222,7 @@ class Forgetting:
         updates = {**nothing, REASONS: f"array_append({REASONS}, '{ERASED}')"}
         marked = CommitProperties(custom_metadata={"userMetadata": dump_erased(number)})
         try:
-            for some in _parts(one.quarantined):
+            for some in _parts(found.quarantined):
                 named = f"{ROW_ID} IN ({', '.join(map(_text, some))})"
                 table.update(predicate=named, updates=updates, commit_properties=marked)
         except Exception as error:  # delta-rs raises many kinds

@@ -1,8 +1,8 @@
 """Follows a source record beyond the first table that has it, through streams that read that table.
 
 Rows keep `_source_topic`, `_source_partition`, `_source_offset` from table to table, as long as each stream keeps these
-columns; where one drops them, as an aggregate does, the record's way ends. Which micro-batches of a stream may have
-read the record, the ledger says: those that read the version of the table before that has it.
+columns. Where a stream drops them, as an aggregate does, the record cannot be followed further. By the ledger, those
+micro-batches may have read the record that read the version of the previous table that has it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recon.errors import EvidenceError, ReconError
-from recon.evidence import delta_log, delta_rows
+from recon.base.errors import EvidenceError, ReconError
+from recon.base.storage import Storage
+from recon.base.text import plural, some
 from recon.judge.coverage import coverage
 from recon.judge.second_calls import filtered_for_sure
-from recon.ledger import Ledger, quarantined
 from recon.model import EntryHead, LedgerSlice
 from recon.model.delta_offsets import BEGINNING, is_delta, offset_of, position_of, topic_of
 from recon.model.sample import Outcome, Place, SampledPath, SourceRecord
 from recon.model.wire.columns import BATCH_ID, RELEASE
 from recon.project import Pipeline, Project, Sink
 from recon.recovery.paths import Broker, RecordPaths
-from recon.storage import Storage
-from recon.text import plural, some
+from recon.witness import delta_log, delta_rows
+from recon.write.ledger import Ledger, quarantined
 
 _RECENT = 100  # newest entries, among which is one that says how far a table was read
 
@@ -61,7 +61,7 @@ class Hops:
                 there = record._replace(pipeline=pipeline.name, source=0)
                 found = tuple(self._path(pipeline, sink, record.place, versions) for sink in pipeline.sinks)
                 yield Hop(there, path.target, found)
-                waiting += [(pipeline.name, one) for one in found]
+                waiting += [(pipeline.name, reached) for reached in found]
 
     def _readers(self, sink: Sink) -> Iterator[Pipeline]:
         """The pipelines that read the table of a sink."""
@@ -100,7 +100,7 @@ class Hops:
             writes=tuple(paths.confirmed(reading).values()),
             outcome=outcome,
             said=self.project.mask(said),
-            places=tuple(self.project.mask(one) for one in places),
+            places=tuple(self.project.mask(where) for where in places),
         )
 
     def _entries(self, pipeline: Pipeline, sink: Sink, versions: Sequence[int]) -> LedgerSlice:
@@ -109,7 +109,7 @@ class Hops:
         offsets = [offset_of(version, 0) for version in versions] + ([BEGINNING] if 0 in versions else [])
         of_none = self.ledger.readings(pipeline.name, sink.name, "", 0, 0)
         slices = (self.ledger.readings(pipeline.name, sink.name, topic, 0, offset) for offset in offsets)
-        return next((one for one in slices if one.heads), of_none)
+        return next((entries for entries in slices if entries.heads), of_none)
 
     def _topic(self, pipeline: Pipeline) -> str:
         """What the table that a pipeline reads is called in the ledger; "" where its id cannot be read."""

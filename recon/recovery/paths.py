@@ -1,6 +1,6 @@
 """What became of source records in the sinks of a pipeline: the writes that the ledger has, the rows, the quarantine.
 
-A path says no more than what was looked at: where a witness is missing, it says which.
+A path says only what witnesses show, and names those that are missing.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from recon.errors import EvidenceError, LedgerError, ReconError
-from recon.evidence import checkpoint, commit_rows, delta_log, delta_rows, observed
-from recon.judge.row_counts import Counts, counted_entries
+from recon.base.errors import EvidenceError, LedgerError, ReconError
+from recon.base.lazy import np
+from recon.base.limits import STATEMENT_S, within
+from recon.base.storage import Storage
+from recon.base.text import plural
+from recon.judge.row_counts import Counts, Processing, counted_entries
 from recon.judge.second_calls import filtered_for_sure
 from recon.judge.stateful_operators import Operators
-from recon.lazy import np
-from recon.ledger import Ledger, quarantined
-from recon.limits import STATEMENT_S, within
 from recon.model import EntryHead, KafkaWitness, LedgerSlice, ProbeAnswer, Unavailable, known
 from recon.model.offsets import Spans
 from recon.model.proof import OpenFinding
 from recon.model.sample import FoundRow, Outcome, Place, SampledPath, SampledWrite, SourceRecord
 from recon.model.wire.columns import RELEASE, SourceNames
 from recon.project import Pipeline, Project, Sink
-from recon.sinks import BatchSink, open_sink
-from recon.storage import Storage
-from recon.text import plural
+from recon.witness import checkpoint, commit_rows, delta_log, delta_rows, observed
+from recon.write.ledger import Ledger, quarantined
+from recon.write.sinks import BatchSink, open_sink
 
 _CALLED_TWICE = "the hook was called twice for the micro-batch, and the call that was not written may have had it"
+_STAMPED = "carries this micro-batch's stamp"
 _UNFILTERED = "nothing of the micro-batch was filtered"
 _Said = tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]]
 _Found = tuple[Outcome, str, tuple[str, ...]]  # with the places that have it
@@ -51,7 +52,7 @@ class Broker:
             return Unavailable("kafka", str(error))
 
     def _answers(self) -> _Said:
-        from recon.evidence import kafka, kafka_probe
+        from recon.witness import kafka, kafka_probe
 
         wanted: dict[tuple[str, int], Spans] = {}
         for record in self._records:
@@ -161,29 +162,19 @@ class RecordPaths:
 
     def _near(self, covering: Mapping[SourceRecord, Sequence[int]]) -> dict[SourceRecord, _Found]:
         """Records of which each commit that wrote them has rows, in data files that the table still has."""
-        names = self.pipeline.source_names(self.sink)
+        names, said = self.pipeline.source_names(self.sink), dict[SourceRecord, _Found]()
         if not self.sink.is_delta or self.sink.rewrites or names is None:
             return {}
         try:
-            live = delta_rows.live_files(self._storage)
-            found = {
-                record: self._rows_of(record, of_record, names, live or ()) for record, of_record in covering.items()
-            }
+            live = delta_rows.live_files(self._storage) or ()
+            for record, of_record in covering.items():
+                rows = self._rows_of(record, of_record, names, live)
+                files = tuple(file for _, of_version in rows for file in of_version)
+                told = " and ".join(f"version {v} wrote {plural(sum(of.values()), 'row')}" for v, of in rows)
+                where = f"{told} of it, in files that the table still has; other rows were not looked for"
+                said |= {record: ("found", where, files)} if rows else {}
         except ReconError:
             return {}
-        said: dict[SourceRecord, _Found] = {}
-        for record, of_record in found.items():
-            if of_record:
-                files = tuple(file for _, of_version in of_record for file in of_version)
-                rows = [
-                    f"version {version} wrote {plural(sum(of_version.values()), 'row')}"
-                    for version, of_version in of_record
-                ]
-                said[record] = (
-                    "found",
-                    f"{' and '.join(rows)} of it, in files that the table still has; other rows were not looked for",
-                    files,
-                )
         return said
 
     def _rows_of(
@@ -280,15 +271,14 @@ class RecordPaths:
             if log.first_retained is not None and version < log.first_retained:
                 return None, None, f"version {version} is no longer in the log, which begins at {log.first_retained}"
             return False, None, f"the log has no version {version}"
-        if head.is_observed:
-            if not observed.is_of_entry(commit, head):
-                return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
-            return True, commit.timestamp, f"version {version} is this micro-batch's ({commit.operation})"
         stamp = commit.stamp
-        ours = stamp is not None and stamp.is_of(self.pipeline.name, self.sink.name)
-        if stamp is None or not ours or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):
-            return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
-        return True, commit.timestamp, f"version {version} carries this micro-batch's stamp ({commit.operation})"
+        if head.is_observed:
+            ours = observed.is_of_entry(commit, head)
+        else:
+            of_sink = stamp is not None and stamp.is_of(self.pipeline.name, self.sink.name)
+            ours = stamp is not None and of_sink and (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
+        what = "is another commit" if not ours else "is this micro-batch's" if stamp is None else _STAMPED
+        return ours, commit.timestamp, f"version {version} {what} ({commit.operation or 'unknown'})"
 
     @property
     def _storage(self) -> Storage:
@@ -398,7 +388,8 @@ class RecordPaths:
             stateful = frozenset({checkpoint.query_id(storage)} if checkpoint.is_stateful(storage) else ())
         declared = self.pipeline.rows
         filters = declared.filters if self.sink.observed else None  # the hook counts what was filtered
-        return counted_entries(self.entries, Operators(stateful), filters=filters, explodes=declared.explodes)
+        how = Processing(operators=Operators(stateful), filters=filters, explodes=declared.explodes)
+        return counted_entries(self.entries, how)
 
     def _in_files(self, record: SourceRecord, found: Sequence[int]) -> tuple[tuple[str, str] | None, str, bool]:
         """The commit that wrote a row of the record, with its file; else what was looked at, and whether it is all."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from recon.errors import ConfigError
-from recon.evidence import checkpoint
+from recon.base.errors import ConfigError
+from recon.base.storage import Storage
+from recon.base.text import some
 from recon.model import CheckpointBatch, CheckpointWitness
 from recon.project import Pipeline, Project
-from recon.storage import Storage
-from recon.text import some
+from recon.witness import checkpoint
 
 log = logging.getLogger("recon")
 

@@ -59,42 +59,45 @@ def held(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
 def unknown(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable) -> list[str]:
     """A sentence where it is not known what Kafka has."""
     because = f": {kafka.reason}" if isinstance(kafka, Unavailable) else ""
-    if any(one.held == "unknown" for one in ranges):
+    if any(range_.held == "unknown" for range_ in ranges):
         return [f"whether Kafka still has the ranges is not known{because}"]
     return []
 
 
-def _of_source(one: RangeHeld) -> list[str]:
+def _of_source(range_: RangeHeld) -> list[str]:
     """The same of a Delta table or of a file source."""
-    topic = one.span.topic
-    name, versions = shown(topic), described(topic, *one.span.span)
-    if one.held in ("deleted", "partly deleted") and one.log_start is not None:
-        begins = place(topic, one.log_start)
+    topic = range_.span.topic
+    name, versions = shown(topic), described(topic, *range_.span.span)
+    if range_.held in ("deleted", "partly deleted") and range_.log_start is not None:
+        begins = place(topic, range_.log_start)
         return [f"the log of {name} begins at {begins}, and {versions} are to be read: Spark stops, or leaves them out"]
-    if one.held == "re-created":
+    if range_.held == "re-created":
         return [f"{name} has another id than what was read: it was made anew"]
-    if one.held == "beyond the end" and one.log_end is not None:
+    if range_.held == "beyond the end" and range_.log_end is not None:
         return [
-            f"{name} ends before {place(topic, one.log_end)}, and {versions} were read: an older copy is in its place"
+            f"{name} ends before {place(topic, range_.log_end)}, and {versions} were read: an older copy is in its "
+            "place"
         ]
-    return [f"{name} is not there: Spark stops"] if one.held == "gone" else []
+    return [f"{name} is not there: Spark stops"] if range_.held == "gone" else []
 
 
 def losses(ranges: Sequence[RangeHeld]) -> list[str]:
     """A sentence for each planned range that Kafka no longer has as it was."""
     sentences = []
-    for one in ranges:
-        span, where = one.span, f"{one.span.topic}-{one.span.partition}"
+    for range_ in ranges:
+        span, where = range_.span, f"{range_.span.topic}-{range_.span.partition}"
         if not is_kafka(span.topic):
-            sentences += _of_source(one)
+            sentences += _of_source(range_)
             continue
         then = "with failOnDataLoss Spark stops; without it Spark continues, and the rows are lost"
-        if one.held in ("deleted", "partly deleted") and one.log_start is not None:
-            sentences.append(f"Kafka deleted [{span.start_offset}, {one.log_start}) of {where}: {then}")
-        elif one.held == "re-created":
+        if range_.held in ("deleted", "partly deleted") and range_.log_start is not None:
+            sentences.append(f"Kafka deleted [{span.start_offset}, {range_.log_start}) of {where}: {then}")
+        elif range_.held == "re-created":
             sentences.append(f"topic {span.topic} was deleted and created again: these offsets are other records now")
-        elif one.held == "beyond the end":
-            sentences.append(f"{where} ends at {one.log_end}, before {span.end_offset}: re-created, or cut off; {then}")
-        elif one.held == "gone":
+        elif range_.held == "beyond the end":
+            sentences.append(
+                f"{where} ends at {range_.log_end}, before {span.end_offset}: re-created, or cut off; {then}"
+            )
+        elif range_.held == "gone":
             sentences.append(f"Kafka has no {where}: {then}")
     return list(dict.fromkeys(sentences))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from recon.ledger import open_ledger
-from recon.ledger.rebuild import missing, restore
 from recon.model import LedgerEntry
 from recon.project import Project
-from recon.sinks import open_sink
 from recon.spark.catalog import ask_active
+from recon.write.ledger import open_ledger
+from recon.write.ledger.rebuild import missing, restore
+from recon.write.sinks import open_sink
 
 
 def rebuild(project: Project, pipeline: str | None = None, sink: str | None = None) -> list[LedgerEntry]:

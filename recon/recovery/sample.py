@@ -1,7 +1,7 @@
 """Samples source records of a period as auditors do, and follows each to its sinks by every witness there is.
 
-What is chosen is arithmetic (recon.model.sample). What became of a record is read anew, without Spark: ledger entries,
-the sink's own record of its writes, its rows, its quarantine table, the files of commits, and Kafka's own log.
+What is chosen is arithmetic (recon.model.sample). What became of a record is read anew, without Spark: from ledger
+entries, the sink's record of writes, its rows, its quarantine table, the files of commits, and Kafka.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from recon._version import __version__
-from recon.errors import ConfigError, LedgerError
-from recon.instants import instant
-from recon.lazy import np
-from recon.ledger import coverage, open_ledger
-from recon.ledger.ledger import utc_now
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.instants import instant
+from recon.base.lazy import np
 from recon.model import LedgerSlice
 from recon.model.offsets import Spans
 from recon.model.positions import is_kafka
@@ -34,6 +33,7 @@ from recon.model.sample import (
 from recon.project import Pipeline, Project, as_project
 from recon.recovery.paths import Broker, RecordPaths
 from recon.spark.catalog import ask_active
+from recon.write.ledger import coverage, open_ledger
 
 Names = tuple[str, str]  # pipeline, sink
 Covered = dict[tuple[int, str, str | None, int], Spans]  # source, topic, topic id, partition -> offsets
@@ -80,13 +80,13 @@ def sample(
         )
     until = end if end < now else None
     of_pipeline = [
-        (pipe, [one for one in pipe.sinks if sinks is None or (pipe.name, one.name) in sinks])
+        (pipe, [sink for sink in pipe.sinks if sinks is None or (pipe.name, sink.name) in sinks])
         for pipe in sorted(project.pipelines, key=lambda pipe: pipe.name)
     ]
     slices = {
-        (pipe.name, one.name): ledger.slice(pipe.name, one.name, begin, until)
+        (pipe.name, sink.name): ledger.slice(pipe.name, sink.name, begin, until)
         for pipe, chosen_sinks in of_pipeline
-        for one in chosen_sinks
+        for sink in chosen_sinks
     }
     heads = tuple(_head(names, of_sink) for names, of_sink in sorted(slices.items()))
     covered = {pipe.name: _covered(pipe, slices) for pipe, _ in of_pipeline}
@@ -107,9 +107,9 @@ def sample(
     for pipe, chosen_sinks in of_pipeline:
         mine = [record for record in records if record.pipeline == pipe.name]
         broker = Broker(project, pipe, mine)
-        for one in chosen_sinks if mine else ():
-            every = partial(ledger.slice, pipe.name, one.name, after=0, operations=())
-            followed = RecordPaths(project, pipe, one, ledger, slices[pipe.name, one.name], mine, broker, every)
+        for sink in chosen_sinks if mine else ():
+            every = partial(ledger.slice, pipe.name, sink.name, after=0, operations=())
+            followed = RecordPaths(project, pipe, sink, ledger, slices[pipe.name, sink.name], mine, broker, every)
             for record, path in followed.paths().items():
                 paths[record].append(path)
     return Sample(

@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from recon.errors import ConfigError, EvidenceError
-from recon.hook.epochs import RECENT
+from recon.base.errors import ConfigError, EvidenceError
+from recon.base.text import some
 from recon.judge.history.table_history import TableHistory
-from recon.ledger import Ledger, coverage, open_ledger
-from recon.ledger.rebuild import missing
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
 from recon.model.delta_offsets import position_of
 from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
-from recon.sinks import BatchSink, open_sink
 from recon.spark.catalog import ask_active
-from recon.text import some
+from recon.write.hook.epochs import RECENT
+from recon.write.ledger import Ledger, coverage, open_ledger
+from recon.write.ledger.rebuild import missing
+from recon.write.sinks import BatchSink, open_sink
 
 log = logging.getLogger("recon")
 
@@ -31,15 +31,15 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
 
     Commits that a crash left unrecorded count too. Those that a RESTORE undid count as well, and the log says so, as it
     does where the table is another one. With several sinks and none named, all must agree. A topic that was deleted and
-    created again since begins at its log start, and the log says so; where no broker answers, topics are taken for
+    created again since begins at its log start, and the log says so. Where no broker answers, topics are taken to be
     those in the ledger.
 
     Where neither the ledger nor a sink's own record has anything of the pipeline, the offsets are those at which its
-    checkpoint ends, and the log says that Spark planned them and nothing is proved.
+    checkpoint ends. The log then says that Spark planned them and nothing is proved.
 
     Raises:
-        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources, a Delta table
-            of which a version was read in part, a folder of files, or there is neither a ledger nor a checkpoint.
+        ConfigError: unknown names; sinks that ended at different offsets; one topic in several sources; a Delta table
+            with a version that was read in part; a folder of files; neither a ledger nor a checkpoint.
         EvidenceError: a sink's record or the checkpoint cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -105,13 +105,17 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
         if stamp.epoch >= 0 or stamp.epoch == REPAIRS
     ]
     read += unrecorded
-    front = max((one for one in read if one.epoch >= 0), key=lambda one: (one.epoch, one.batch_id), default=None)
+    front = max(
+        (reading for reading in read if reading.epoch >= 0),
+        key=lambda reading: (reading.epoch, reading.batch_id),
+        default=None,
+    )
     last = front.offsets if front is not None else ()
-    if front is not None and (front.epoch > 0 or any(one.epoch != front.epoch for one in read)):
+    if front is not None and (front.epoch > 0 or any(reading.epoch != front.epoch for reading in read)):
         # An epoch that read old offsets again may end before the one before it, and a repair behind both.
         held = ledger.coverage(pipeline, sink.name)
-        for one in unrecorded:
-            held = coverage.plus(held, one.offsets)
+        for reading in unrecorded:
+            held = coverage.plus(held, reading.offsets)
         last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
     if not last:
         return {}
@@ -157,7 +161,7 @@ def _begun_again(project: Project, pipeline: str, ids: Mapping[str, str]) -> dic
     """The log starts of topics that have another id in Kafka than in the ledger: none of it was read."""
     if not ids or "bootstrap.servers" not in project.kafka:
         return {}
-    from recon.evidence import kafka
+    from recon.witness import kafka
 
     isolation = project.find_pipeline(pipeline).source.isolation_level
     try:

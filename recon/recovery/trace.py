@@ -1,7 +1,7 @@
 """Follows one source record to every sink of every pipeline that reads its topic, by every witness there is.
 
-The ledger says which micro-batches read the offset: of a year of entries only those are decoded whose bounds in the
-data files may hold it. What became of the record then is read as for a sample (recon.recovery.paths).
+The ledger says which micro-batches read the offset; only entries whose bounds in the data files may hold it are
+decoded. What became of the record then is read as for a sample (recon.recovery.paths).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from recon._version import __version__
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import utc_now
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError, LedgerError
+from recon.base.text import some
 from recon.model import LedgerSlice
 from recon.model.sample import Outcome, SampledPath, SampledRecord, SourceRecord
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.hops import Hop, Hops
 from recon.recovery.paths import Broker, RecordPaths
 from recon.spark.catalog import ask_active
-from recon.text import some
+from recon.write.ledger import Ledger, open_ledger
 
 _RECENT = 100  # newest entries, among which is one that says how far a partition was read
 
@@ -31,9 +31,9 @@ _RECENT = 100  # newest entries, among which is one that says how far a partitio
 class Trace:
     """One offset of a topic partition, and what became of it.
 
-    `records` has one for each pipeline and each topic id under which the offset was read: a topic that was deleted and
-    created again has two records there. Each has a path to each sink of its pipeline. Behind a record that a Delta
-    table has are those of the pipelines that read this table, and so on from table to table.
+    `records` has one for each pipeline and each topic id under which the offset was read: two for a topic that was
+    deleted and created again. Each has a path to each sink of its pipeline. Behind a record that a Delta table has are
+    those of the pipelines that read this table, and so on from table to table.
     """
 
     topic: str
@@ -47,11 +47,11 @@ class Trace:
     @property
     def paths(self) -> tuple[SampledPath, ...]:
         """The paths of all records."""
-        return tuple(path for one in self.records for path in one.paths)
+        return tuple(path for sampled in self.records for path in sampled.paths)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**vars(self), "records": [one.as_dict() for one in self.records]}
+        return {**vars(self), "records": [sampled.as_dict() for sampled in self.records]}
 
 
 def trace(
@@ -72,7 +72,7 @@ def trace(
         pipeline: only this one; by default all that read the topic.
         sink: only this sink of it.
         all_rows: look at all rows of a Delta table, also where the files of the record's own commits have it: others
-            may have put further rows of it there.
+            may have added further rows of it.
 
     Raises:
         ConfigError: `record` is none, no pipeline reads its topic, or there is no such pipeline or sink.
@@ -83,8 +83,8 @@ def trace(
     ask_active(project)
     if pipeline is not None:
         project.find_sink(pipeline, sink) if sink is not None else project.find_pipeline(pipeline)
-    asked = [one for one in project.pipelines if pipeline in (None, one.name)]
-    asked = [one for one in asked if sink is None or any(sink == of_pipeline.name for of_pipeline in one.sinks)]
+    asked = [pipe for pipe in project.pipelines if pipeline in (None, pipe.name)]
+    asked = [pipe for pipe in asked if sink is None or any(sink == of_pipeline.name for of_pipeline in pipe.sinks)]
     if not asked:
         raise ConfigError(f"no pipeline of recon.yml has a sink '{sink}'")
     ledger = open_ledger(project)
@@ -93,16 +93,16 @@ def trace(
     tracing = _Tracing(project, ledger, sink, all_rows)
     first = [
         of_record
-        for one in asked
-        for of_record in tracing.of_pipeline(one, SourceRecord(one.name, 0, topic, None, partition, offset))
+        for pipe in asked
+        for of_record in tracing.of_pipeline(pipe, SourceRecord(pipe.name, 0, topic, None, partition, offset))
     ]
     hops = Hops(project, ledger)
     found: list[Hop] = []
     for of_topic, paths in first:
         found.append(Hop(of_topic, "", paths))
         found += hops.after(of_topic, paths) if sink is None else ()
-    topics = {name for one in asked for name in one.source.topics}
-    if not found and topics and all(one.source.topics for one in asked):
+    topics = {name for pipe in asked for name in pipe.source.topics}
+    if not found and topics and all(pipe.source.topics for pipe in asked):
         raise ConfigError(
             f"no pipeline reads topic {topic}, nor does the ledger have it; recon.yml has {some(sorted(topics))}"
         )
@@ -114,8 +114,8 @@ def trace(
         recon_version=__version__,
         generated_at=utc_now(),
         records=tuple(
-            SampledRecord(number=number, record=one, paths=paths, through=through)
-            for number, (one, through, paths) in enumerate(found, 1)
+            SampledRecord(number=number, record=of_hop, paths=paths, through=through)
+            for number, (of_hop, through, paths) in enumerate(found, 1)
         ),
     )
 
@@ -144,17 +144,19 @@ class _Tracing:
         self, pipe: Pipeline, place: SourceRecord
     ) -> Iterator[tuple[SourceRecord, tuple[SampledPath, ...]]]:
         """The records that a pipeline read at an offset, with their paths."""
-        sinks = [one for one in pipe.sinks if self.sink in (None, one.name)]
-        readings = {one.name: self.ledger.readings(pipe.name, one.name, *place.place) for one in sinks}
+        sinks = [sink for sink in pipe.sinks if self.sink in (None, sink.name)]
+        readings = {sink.name: self.ledger.readings(pipe.name, sink.name, *place.place) for sink in sinks}
         read = {record for entries in readings.values() for record in _records(entries, place)}
         # A topic's id was not known to every micro-batch: what one read without it, it read of one that is known.
         known = {record.source for record in read if record.topic_id is not None}
-        records = sorted((one for one in read if one.topic_id is not None or one.source not in known), key=str)
+        records = sorted(
+            (record for record in read if record.topic_id is not None or record.source not in known), key=str
+        )
         if not records and place.topic not in pipe.source.topics:
             return  # nothing says that it reads the topic
         records = records or [place]
         broker = Broker(self.project, pipe, records)
-        of_sinks = [self._paths(pipe, one, readings[one.name], records, broker) for one in sinks]
+        of_sinks = [self._paths(pipe, sink, readings[sink.name], records, broker) for sink in sinks]
         for record in records:
             yield record, tuple(paths[record] for paths in of_sinks)
 

@@ -8,19 +8,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from recon.errors import EvidenceError, LedgerError
-from recon.ledger import Ledger
-from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable, what_is_gone
-from recon.ledger.results import previous_audit, stored_rows
-from recon.ledger.sealed_results import changed, states_gone
-from recon.ledger.store import Filter, open_store
-from recon.ledger.unsaved_findings import with_unstored
+from recon.base.clock import utc_now
+from recon.base.errors import EvidenceError, LedgerError
+from recon.base.text import plural
 from recon.model import Code, Finding, PreviousAudit
 from recon.model.integrity import verify_stamps
 from recon.project import Project
-from recon.sinks import open_sink
 from recon.spark.catalog import ask_active
-from recon.text import plural
+from recon.write.ledger import Ledger
+from recon.write.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable, what_is_gone
+from recon.write.ledger.results import previous_audit, stored_rows
+from recon.write.ledger.sealed_results import changed, states_gone
+from recon.write.ledger.store import Filter, open_store
+from recon.write.ledger.unsaved_findings import with_unstored
+from recon.write.sinks import open_sink
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -35,7 +36,7 @@ def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: 
         sink: only chains of sinks of this name.
     """
     ask_active(project)
-    previous = {one.name: _previous(ledger, one.name) for one in project.pipelines if pipeline in (None, one.name)}
+    previous = {pipe.name: _previous(ledger, pipe.name) for pipe in project.pipelines if pipeline in (None, pipe.name)}
     return [
         *ledger.verify(pipeline, sink),
         *_stamps(project, ledger, pipeline, sink),
@@ -64,7 +65,7 @@ def _unstored(
         try:
             state = ledger.proofs.newest(name, of_sink)
             found = before.found if before is not None else ()
-            told = with_unstored(state, name, of_sink, found, ledger.proofs, datetime.now(UTC), others=others)
+            told = with_unstored(state, name, of_sink, found, ledger.proofs, utc_now(), others=others)
         except LedgerError:  # a state that was edited, which is told
             continue
         more = len(told.open if told is not None else ()) - len(state.open if state is not None else ())
@@ -85,12 +86,12 @@ def _sinks(
     """The names of the sinks that are verified, each with its pipeline's."""
     for pipeline in project.pipelines:
         if pipeline.name in pipelines:
-            yield from ((pipeline.name, one.name) for one in pipeline.sinks if sink in (None, one.name))
+            yield from ((pipeline.name, of_sink.name) for of_sink in pipeline.sinks if sink in (None, of_sink.name))
 
 
 def _results(project: Project, ledger: Ledger, pipeline: str | None) -> Iterator[Finding]:
     """Stored results that were edited, removed or added, and states of proofs that are gone since audits read them."""
-    names = [one.name for one in project.pipelines if pipeline in (None, one.name)]
+    names = [pipe.name for pipe in project.pipelines if pipeline in (None, pipe.name)]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for row in stored_rows(ledger.results.read(Filter())) if ledger.results.exists() else ():
         if row["pipeline"] in rows:

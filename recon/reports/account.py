@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.errors import ConfigError
-from recon.lazy import np, pa
+from recon.base.errors import ConfigError
+from recon.base.lazy import np, pa
+from recon.base.text import did_you_mean, plural, some
 from recon.model.account import CLASSES, KNOWN, HowKnown, OffsetClass, SinkAccount
 from recon.model.positions import partition_name
 from recon.reports import pages
-from recon.text import did_you_mean, plural, some
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -158,7 +158,7 @@ def _of_partition(sink: SinkAccount, name: str) -> SinkAccount:
     topic, number = places.get(name, ("", -2))
     topics = [at for at, (_, known, _) in enumerate(sink.topics) if known == topic]
     mine = sink.take(np.isin(sink.topic, topics) & (sink.partition == number))
-    return mine.replace(doubled=[one for one in sink.doubled if one[:2] == (topic, number)])
+    return mine.replace(doubled=[offsets for offsets in sink.doubled if offsets[:2] == (topic, number)])
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

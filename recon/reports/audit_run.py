@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from typing_extensions import override
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.base.text import plural
 from recon.model import RunResult
 from recon.reports import pages
-from recon.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ class AuditRun(RunResult):
 
     @override
     def __repr__(self) -> str:
-        answers = "; ".join(f"{one.name}: {one.says}" for one in self.pipelines)
+        answers = "; ".join(f"{facts.name}: {facts.says}" for facts in self.pipelines)
         counts = ", ".join(f"{count} {status}" for status, count in self.counts().items() if count)
         checks = f"{plural(len(self.results), 'check')}: {counts or 'none'}"
         return f"<AuditRun {self.project}: {'; '.join(part for part in (answers, checks) if part)}>"

@@ -9,9 +9,9 @@ from datetime import date
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from recon.counts import sum_of
+from recon.base.counts import sum_of
+from recon.base.text import plural
 from recon.model.books import BookLine
-from recon.text import plural
 
 _DAYS_AT_MOST = 31
 Balance = Literal["balances", "differs", "not known"]

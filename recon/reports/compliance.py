@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from recon.base.storage import write_private
+from recon.base.text import plural
 from recon.model import Answer, Level
 from recon.model.compliance import AuditRecord, ComplianceReport, ExceptionRecord, SinkCompliance
 from recon.model.controls import UNKNOWN
@@ -15,8 +17,6 @@ from recon.reports import books, control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
-from recon.storage import write_private
-from recon.text import plural
 
 Format = Literal["html", "md", "pdf", "json"]
 
@@ -138,10 +138,12 @@ def values(report: ComplianceReport) -> dict[str, Any]:
         **_ran(report.audits),
         "books": books.table(report.books),
         "incidents": report.incidents,
-        "controls": [(one, control_days.rows(one), control_days.summary(one)) for one in report.controls],
+        "controls": [
+            (control, control_days.rows(control), control_days.summary(control)) for control in report.controls
+        ],
         "frameworks": [
-            (one, [(s, control_days.summary(s), control_days.reasons(s)) for s in one.statements])
-            for one in report.frameworks
+            (framework, [(s, control_days.summary(s), control_days.reasons(s)) for s in framework.statements])
+            for framework in report.frameworks
         ],
         "said": control_days.said,
         "badges": {state: "not shown" if state in UNKNOWN else word for state, word in control_days.WORDS.items()},
@@ -248,11 +250,11 @@ def _ran(audits: Sequence[AuditRecord]) -> dict[str, Any]:
     Most audits of a period run the same checks by the same recon.yml, which is said once.
     """
     same: dict[tuple[Any, ...], list[AuditRecord]] = {}
-    for one in audits:
-        same.setdefault((one.recon_version, one.config_hash, one.checks), []).append(one)
+    for audit in audits:
+        same.setdefault((audit.recon_version, audit.config_hash, audit.checks), []).append(audit)
     number = {key: n for n, key in enumerate(same, 1)}
     return {
-        "audits": [(one, number[one.recon_version, one.config_hash, one.checks]) for one in audits],
+        "audits": [(audit, number[audit.recon_version, audit.config_hash, audit.checks]) for audit in audits],
         "ran": [(of_key[0], len(of_key)) for of_key in same.values()],
     }
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Self
 
+from recon.base.text import plural, some
 from recon.model import CheckResult, Level, PipelineFacts, RunResult, SinkFacts
 from recon.reports import runbook
 from recon.reports.words import duration, located, one_line
-from recon.text import plural, some
 
 if TYPE_CHECKING:
     from rich.status import Status as Spinner
@@ -109,8 +109,8 @@ class Console:
         if runbooks:
             self._write()
             self._write(("What to do about it:", None))
-            for one in runbooks:
-                self._write((f"  {one.command}", "bold"), (f"  {one.url}" if one.url else "", None))
+            for book in runbooks:
+                self._write((f"  {book.command}", "bold"), (f"  {book.url}" if book.url else "", None))
         for note in run.notes:
             self._write(("Note: ", "bold"), (once(one_line(note)), None))
         self._write()
@@ -132,7 +132,7 @@ class Console:
         if len(results) == 1:
             where = f" in test {one_line(result.name)}" + (f" ({one_line(scope)})" if scope else "")
         else:
-            where = f" in {len(results)} tests: {one_line(some([one.name for one in results]))}"
+            where = f" in {len(results)} tests: {one_line(some([check.name for check in results]))}"
         self._write((title, _STYLES[result.status]), (where, None))
         if result.message:
             self._write((f"  {once(one_line(result.message))}", None))
@@ -189,7 +189,7 @@ class _Once:
             if sentence in text:
                 if sentence in self._said:
                     return text.replace(sentence, "see above")
-                self._said |= {one for one in self._sentences if one in sentence}
+                self._said |= {part for part in self._sentences if part in sentence}
                 break
         return text
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from recon.base.text import plural
 from recon.model.controls import ControlDays, ControlRecord, DayState, Stretch
 from recon.reports.words import sink_name
-from recon.text import plural
 
 # In the order in which a reader is told of them.
 WORDS: dict[DayState, str] = {
@@ -47,14 +47,14 @@ class Row:
 def rows(control: ControlRecord) -> list[Row]:
     """A control sink by sink; those whose days are alike are one row, where the first of them is."""
     alike: dict[tuple[Stretch, ...], list[ControlDays]] = {}
-    for one in control.sinks:
-        alike.setdefault(one.stretches, []).append(one)
+    for days in control.sinks:
+        alike.setdefault(days.stretches, []).append(days)
     return [
         Row(
-            ", ".join(sink_name(one.pipeline, one.sink) for one in sinks),
+            ", ".join(sink_name(days.pipeline, days.sink) for days in sinks),
             f"{'each ' if len(sinks) > 1 else ''}{_counted(sinks[0])}",
             _strip(sinks[0]),
-            list(_told(sinks[0])),
+            list(_other_days(sinks[0])),
         )
         for sinks in alike.values()
     ]
@@ -70,8 +70,8 @@ def summary(record: ControlRecord) -> str:
 def said(record: ControlRecord) -> tuple[str, str]:
     """What the report says of a control or a statement: what was found and what was not shown; and its sentence.
 
-    The sentence is said only of days on which all that it rests on was evaluated and nothing was found that speaks
-    against it, and is "" where there is none. What else there is comes first, and is "" where there is nothing else.
+    The sentence is only of days on which every check behind it was evaluated and nothing contradicts it; "" where there
+    is no such day. What was found or not shown comes first, "" where there is nothing.
     """
     there, shown = record.total - record.count("not yet there"), record.count("shown")
     if there == shown:
@@ -95,11 +95,11 @@ def _other(record: ControlRecord, state: DayState) -> str:
 def reasons(record: ControlRecord) -> list[tuple[str, str, str]]:
     """Why a statement is not shown, or what was answered: (sinks, days, why), the same reason once."""
     of_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in record.sinks:
-        for told in _told(one):
+    for control in record.sinks:
+        for told in _other_days(control):
             if told.state != "not yet there":
                 because = f"{WORDS[told.state]}{f': {told.because}' if told.because else ''}"
-                of_reason[because, told.when].append(sink_name(one.pipeline, one.sink))
+                of_reason[because, told.when].append(sink_name(control.pipeline, control.sink))
     every = len(record.sinks)
     return [
         ("every sink" if len(names) == every > 1 else ", ".join(names), when, because)
@@ -124,7 +124,7 @@ def _strip(days: ControlDays) -> list[tuple[DayState, int]]:
     return found
 
 
-def _told(days: ControlDays) -> list[Told]:
+def _other_days(days: ControlDays) -> list[Told]:
     """Every day that is not simply shown, the same reason once."""
     of_reason: dict[tuple[DayState, str], list[tuple[date, date]]] = defaultdict(list)
     for stretch in days.stretches:

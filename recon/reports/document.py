@@ -1,8 +1,8 @@
 """A compliance report as data: JSON with a hash over its content, in every form of the report, and read back.
 
 The hash is the SHA-256 of the content's canonical JSON: keys sorted, no spaces, UTF-8, times as ISO 8601 text. It shows
-that a document was edited after it was written; whoever edits it can compute it anew, so `recon compliance verify`
-derives every number again as well.
+that a document was edited after it was written. Whoever edits the document can compute the hash anew, so `recon
+compliance verify` derives every number again, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recon.base.text import plural
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
 from recon.model.incident import HARMS, Incident
 from recon.model.positions import SourceKind, kind_of
@@ -21,7 +22,6 @@ from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
 from recon.reports.trends import trends
 from recon.reports.words import sink_name
-from recon.text import plural
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -66,6 +66,7 @@ def values(run: RunResult) -> dict[str, Any]:
     in_run = Counter(item.finding.code for item in items)
     pipelines = _ordered(run)
     few = len(pipelines) <= FEW
+    of_rows_alone = _of_rows_alone(run)
     cards = [p for p in pipelines if few or p.answer != "complete"][:MAX_CARDS]
     sinks = [(pipeline, sink) for pipeline in pipelines for sink in pipeline.sinks]
     return {
@@ -75,7 +76,8 @@ def values(run: RunResult) -> dict[str, Any]:
         "rows": [] if few else [(p, sums.of_pipeline(p)) for p in pipelines],
         "pipelines": pipelines,
         "few": few,
-        "answer": worst_answer([p.answer for p in run.pipelines]),
+        "answer": _like(run) if of_rows_alone else worst_answer([p.answer for p in run.pipelines]),
+        "of_rows_alone": of_rows_alone,
         "headline": headline(run),
         "counts": [(status, counts[status]) for status in _STATUSES],
         "checks_line": _checks_line(run),
@@ -97,7 +99,7 @@ def values(run: RunResult) -> dict[str, Any]:
         "checks_shown": min(len(run.results), MAX_CHECKS),
         "meanings": [(str(code), str(code.level), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
         "args": _key_values(run.args),
-        "explained": [str(one.code) for one in runbook.of_run(run)],
+        "explained": [str(book.code) for book in runbook.of_run(run)],
         "runbooks": _runbooks(run),
     }
 
@@ -105,6 +107,8 @@ def values(run: RunResult) -> dict[str, Any]:
 def headline(run: RunResult) -> str:
     """The answer of the whole run in one line."""
     pipelines = run.pipelines
+    if _of_rows_alone(run):
+        return _passed(run)
     if not pipelines:
         return "No pipeline was audited"
     if len(pipelines) == 1:
@@ -122,11 +126,29 @@ def headline(run: RunResult) -> str:
     return f"{start}, {unproved} could not be proved" if unproved else start
 
 
+def _of_rows_alone(run: RunResult) -> bool:
+    """Whether only rows of tables were tested, that no pipeline writes: nothing then has an answer."""
+    return bool(run.results) and not run.pipelines and all(result.kind == "data" for result in run.results)
+
+
+def _passed(run: RunResult) -> str:
+    counts, total = run.counts(), plural(len(run.results), "data test")
+    if failed := counts["fail"] + counts["error"]:
+        return f"{failed} of {total} failed or could not be evaluated"
+    return f"None of {total} failed"
+
+
+def _like(run: RunResult) -> Answer:
+    """The answer whose colour and sign the report of such tests has: no test fails where a pipeline is complete."""
+    counts = run.counts()
+    return "not complete" if counts["fail"] else "could not be proved" if counts["error"] else "complete"
+
+
 def _runbooks(run: RunResult) -> list[tuple[runbook.Runbook, Markup]]:
     """The pages about the codes that need somebody, so that the report can be read without a network."""
     from markupsafe import Markup
 
-    return [(one, Markup(runbook.as_html(one.code))) for one in runbook.of_run(run)]  # our own text
+    return [(book, Markup(runbook.as_html(book.code))) for book in runbook.of_run(run)]  # our own text
 
 
 def worst_answer(answers: list[Answer]) -> Answer:
@@ -199,7 +221,7 @@ def _findings(run: RunResult) -> list[_Item]:
 def _incidents(run: RunResult) -> list[tuple[str, Incident]]:
     """The incidents of all pipelines, each with its pipeline: open ones first, then by what became of records."""
     states = ("open", "accepted", "repaired")
-    found = [(pipeline.name, one) for pipeline in run.pipelines for one in pipeline.incidents]
+    found = [(pipeline.name, incident) for pipeline in run.pipelines for incident in pipeline.incidents]
     return sorted(found, key=lambda item: (states.index(item[1].state), HARMS.index(item[1].harm)))
 
 
@@ -210,7 +232,7 @@ def _ordered(run: RunResult) -> list[PipelineFacts]:
 
 def _pictures(pipeline: PipelineFacts, sink: SinkFacts, until: datetime) -> _Pictures:
     lags = picture.lags(sink)
-    known = [one.lag for one in lags if one.lag is not None]
+    known = [lag.lag for lag in lags if lag.lag is not None]
     return _Pictures(
         pipeline=pipeline,
         sink=sink,

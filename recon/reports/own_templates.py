@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import ConfigError
-from recon.text import did_you_mean
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes

@@ -11,10 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recon.base.text import plural
 from recon.model import NextStep
 from recon.model.positions import partition_name
 from recon.reports import sums, words
-from recon.text import plural
 
 if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment

@@ -1,8 +1,8 @@
 """Makes a PDF of a page: PDF/A-3a, tagged, with contents, page numbers and the data as an attachment.
 
 PDF/A-3 (ISO 19005-3) keeps what a reader needs inside the file: fonts, a colour profile, no script. Level a adds the
-structure of the text, which screen readers follow. WeasyPrint lays the page out, in fonts of this package, so that a
-page looks alike on each machine; characters that these lack come from the machine's fonts.
+structure of the text, which screen readers follow. WeasyPrint lays the page out in fonts of this package, so that a
+page looks alike on each machine. Characters that these lack come from the machine's fonts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from recon.errors import ConfigError
-from recon.requirements import how_to_install
-from recon.text import first_line
+from recon.base.errors import ConfigError
+from recon.base.requirements import how_to_install
+from recon.base.text import first_line
 
 VARIANT = "pdf/a-3a"
 ATTACHMENT = "compliance.json"
@@ -118,7 +118,7 @@ def _named(text: str, missing: Collection[str]) -> str:
     >>> _named("a 🛒", "🛒")
     'a U+1F6D2'
     """
-    return text.translate({ord(one): f"U+{ord(one):04X}" for one in missing})
+    return text.translate({ord(character): f"U+{ord(character):04X}" for character in missing})
 
 
 def for_paper(page: str, header: str, footer: str, at: datetime) -> str:
@@ -156,9 +156,9 @@ def fonts() -> Any:
 
 def _icons_are_decoration(_: Any, pdf: Any) -> None:
     """Figures without a text of their own: the pages draw icons alone, and the words beside them say the same."""
-    for one in pdf.objects:
-        if isinstance(one, dict) and one.get("S") == "/Figure" and "Alt" not in one:
-            one["S"] = "/NonStruct"
+    for object_ in pdf.objects:
+        if isinstance(object_, dict) and object_.get("S") == "/Figure" and "Alt" not in object_:
+            object_["S"] = "/NonStruct"
 
 
 def _margins(header: str, footer: str) -> str:
@@ -230,8 +230,10 @@ def attached(content: bytes, name: str) -> str:
 
 def _notes(reader: Any) -> list[str]:
     """The annotations of a PDF besides links, which may cover what the pages show."""
-    notes = (one.get_object().get("/Subtype") for page in reader.pages for one in page.get("/Annots") or ())
-    return [str(one) for one in notes if one != "/Link"]
+    notes = (
+        annotation.get_object().get("/Subtype") for page in reader.pages for annotation in page.get("/Annots") or ()
+    )
+    return [str(note) for note in notes if note != "/Link"]
 
 
 _NUMBERS = re.compile(r"(?<!\S)([\d,]+)\s+(?=[\d,]+(?!\S))")
@@ -240,22 +242,22 @@ _NUMBERS = re.compile(r"(?<!\S)([\d,]+)\s+(?=[\d,]+(?!\S))")
 def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
     """All characters of a PDF's pages in their order, without white space but between two numbers.
 
-    Where lines and pages break does not matter: `apart` are texts that may be repeated on each page (headings of
-    tables, the lines of the margins), and are left out, as are the numbers of pages below each page and the hyphens
-    of line breaks, which earlier versions of recon made.
+    Where lines and pages break does not matter. `apart` are texts that may be repeated on each page (headings of
+    tables, the lines of the margins); they are left out. So are page numbers, and the hyphens of line breaks that
+    earlier versions of recon made.
     """
     pages: list[str] = _read(content, name, lambda reader: [page.extract_text() for page in reader.pages])
     repeated = sorted({_dense(text) for text in apart} - {""}, key=len, reverse=True)
     words = []
     for number, page in enumerate(pages, 1):
         text = _dense(page).replace(f"Page{number}of{len(pages)}", "")
-        for one in repeated:
-            text = text.replace(one, "")
+        for phrase in repeated:
+            text = text.replace(phrase, "")
         words.append(text)
     # Numbers in the contents depend on where pages break, and marks of lists follow the text of their page.
     text = re.sub(r"\.{3,}\d+|•", "", "".join(words))
     # A character that the fonts of the one machine have, and those of another do not.
-    return _named(text, {one for one in text if not one.isascii()})
+    return _named(text, {character for character in text if not character.isascii()})
 
 
 def _dense(text: str) -> str:

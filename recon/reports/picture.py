@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from recon.counts import sum_of
+from recon.base.counts import sum_of
+from recon.base.text import duration, plural
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
 from recon.model.positions import is_kafka, partition_name
 from recon.reports.words import number, offsets, when
-from recon.text import duration, plural
 
 # Worst first. The first three are problems; "in flight" is not finished yet.
 STATES = ("lost", "gap", "overlap", "in flight", "covered")
@@ -34,7 +34,7 @@ _STEPS = [
 
 
 class Tick(NamedTuple):
-    """A mark on the time axis; `date` stands below the time where the day changes."""
+    """A mark on the time axis; `date` is drawn below the time where the day changes."""
 
     x: float
     label: str

@@ -16,11 +16,11 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
+from recon.base.storage import write_private
+from recon.base.text import complaint
 from recon.model import CheckResult, RunResult
 from recon.reports.document import hash_of
-from recon.storage import write_private
-from recon.text import complaint
 
 VERSION = 1
 _SCHEMAS = "https://spark-recon.github.io/schemas/run-results/"

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import NamedTuple
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 from recon.model import CheckResult, Code, Level, RunResult
 from recon.model.result import RUNBOOK_URL
-from recon.text import did_you_mean
 
 # A terminal follows no link to another page; the text of the link is the code or the page's name.
 _LINK_TO_A_PAGE = re.compile(r"\[([^\]]+)\]\((?!\w+://)[^)]+\)")

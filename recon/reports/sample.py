@@ -28,16 +28,16 @@ COLUMNS = (
 
 def rows(sample: Sample) -> Iterator[dict[str, Any]]:
     """A row per record, sink and write; `checked` and `remarks` are empty, for the auditor."""
-    for one in sample.records:
-        for path in one.paths:
+    for sampled in sample.records:
+        for path in sampled.paths:
             for write in path.writes or (None,):
-                yield _row(one, path, write)
+                yield _row(sampled, path, write)
 
 
-def _row(one: SampledRecord, path: SampledPath, write: SampledWrite | None) -> dict[str, Any]:
-    record = one.record
+def _row(sampled: SampledRecord, path: SampledPath, write: SampledWrite | None) -> dict[str, Any]:
+    record = sampled.record
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {"number": one.number, **record._asdict(), "sink": path.sink, "kind": path.kind, "target": path.target}
+    row |= {"number": sampled.number, **record._asdict(), "sink": path.sink, "kind": path.kind, "target": path.target}
     row |= {"outcome": path.outcome, "why": path.said, "places": " ".join(path.places)}
     if write is not None:
         row |= {name: getattr(write, name) for name in ("epoch", "batch_id", "status", "version", "entry_hash")}
@@ -50,15 +50,15 @@ def table(sample: Sample) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Headers and rows for the console."""
     headers = ("#", "record", "sink", "micro-batch", "version", "written", "outcome", "why")
     body = []
-    for one in sample.records:
-        record = f"{one.record.topic}-{one.record.partition}@{one.record.offset}"
-        for path in one.paths:
+    for sampled in sample.records:
+        record = f"{sampled.record.topic}-{sampled.record.partition}@{sampled.record.offset}"
+        for path in sampled.paths:
             last = path.writes[-1] if path.writes else None
             batch = "-" if last is None else f"{last.batch_id} (epoch {last.epoch})"
             version, at = (None, None) if last is None else (last.version, last.at or last.committed_at)
             written = "-" if at is None else when(at)
             texts = (record, f"{path.pipeline}.{path.sink}", batch, "-" if version is None else str(version), written)
-            body.append((one.number, *map(one_line, (*texts, path.outcome, path.said))))
+            body.append((sampled.number, *map(one_line, (*texts, path.outcome, path.said))))
     return headers, body
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from recon.base.text import plural
 from recon.model import Incident, OffsetSums, PipelineFacts, RunResult
 from recon.model.incident import HARMS, Harm
 from recon.reports.words import HARMS as WORDS
 from recon.reports.words import number
-from recon.text import plural
 
 _COUNTED: tuple[Harm, ...] = ("lost", "missing", "removed", "twice", "undecided")
 
@@ -53,7 +53,7 @@ def _line(read: Iterable[int | None], incidents: Iterable[Incident]) -> str:
         amounts += [plural(offsets, "offset")] if offsets else []
         if amounts:
             parts.append(f"{' and '.join(amounts)} {WORDS[harm]}")
-    accepted = sum(one.state == "accepted" for one in listed)
+    accepted = sum(incident.state == "accepted" for incident in listed)
     return " · ".join([*parts, *([f"{plural(accepted, 'incident')} accepted"] if accepted else [])])
 
 
@@ -64,7 +64,9 @@ def _read(pipeline: PipelineFacts) -> int | None:
 
 def _amount(incidents: Iterable[Incident], harm: Harm) -> tuple[int, int]:
     """Rows that are certain, and offsets of which it is not known how many were records; of open incidents."""
-    counts = [count for one in incidents if one.state == "open" for count in one.counts if count.harm == harm]
+    counts = [
+        count for incident in incidents if incident.state == "open" for count in incident.counts if count.harm == harm
+    ]
     rows = sum(count.rows for count in counts if count.rows is not None)
     return rows, sum(count.offsets for count in counts if count.rows is None)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from recon.base.text import duration, plural
 from recon.model.past import Detection, PastAudit, PastAudits, Spell
 from recon.model.past import Strip as StripFacts
 from recon.reports import picture
 from recon.reports.words import number
-from recon.text import duration, plural
 
 FEW = 6  # pipelines that have a strip each; of more, those that were not complete every day
 MAX_STRIPS = 20
@@ -261,19 +261,21 @@ def _bars(
 
 
 def _found(detections: Sequence[Detection]) -> tuple[Found, ...]:
-    longest = max((one.seconds or 0.0 for one in detections), default=0.0)
+    longest = max((detection.seconds or 0.0 for detection in detections), default=0.0)
     return tuple(
         Found(
-            one,
-            "unknown" if one.seconds is None else duration(one.seconds),
-            round(max((one.seconds or 0.0) / longest * 100, 0.6 if one.seconds else 0.0), 2) if longest else 0.0,
+            detection,
+            "unknown" if detection.seconds is None else duration(detection.seconds),
+            round(max((detection.seconds or 0.0) / longest * 100, 0.6 if detection.seconds else 0.0), 2)
+            if longest
+            else 0.0,
         )
-        for one in detections
+        for detection in detections
     )
 
 
 def _found_says(detections: Sequence[Detection]) -> str:
-    known = [one.seconds for one in detections if one.seconds is not None]
+    known = [detection.seconds for detection in detections if detection.seconds is not None]
     if not known:
         return ""
     middle = duration(statistics.median(known))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
+from recon.base.text import inert, plural
 from recon.model import Finding, HarmCount, HarmedRange
 from recon.model.incident import Harm
 from recon.model.positions import described, is_kafka, partition_name
-from recon.text import inert, plural
 
 
 def one_line(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Where the catalog tables are that recon.yml names: Spark is asked once, and from then on the location is used.
+"""Locates the catalog tables that recon.yml names: Spark is asked once, and from then on the location is used.
 
 recon reads a table's log by its path, without Spark. Hive's catalog, Spark's own and Unity Catalog answer alike, by
-`DESCRIBE DETAIL`. Where no session is there, the catalogs of which recon.yml has the URL are asked (recon.catalogs).
+`DESCRIBE DETAIL`. Where no session is there, the catalogs of which recon.yml has the URL are asked (`catalogs`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from recon.catalogs import ask, asked_of, usable
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.spark.catalogs import ask, asked_of, usable
 from recon.spark.errors import without_sqlstate
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def active_session() -> SparkSession | None:
 
 
 def locate(project: Project, spark: SparkSession, tables: Sequence[str] | None = None) -> None:
-    """Asks Spark where catalog tables are, by default those of all sinks, and tells the project.
+    """Asks Spark where catalog tables are, by default those of all sinks, and notes it in the project.
 
-    Of a table that is not found the project remembers why.
+    For a table that is not found, the reason is noted.
     """
     for name in project.catalog_tables() if tables is None else tables:
         try:
@@ -50,7 +50,7 @@ def ask_active(project: Project, given: SparkSession | None = None) -> None:
 
 
 def require_located(project: Project, sinks: Sequence[Sink], given: SparkSession | None = None) -> None:
-    """The tables of these sinks are located, for which the session is asked, by default the active one.
+    """Requires that the tables of these sinks are located; asks the session, by default the active one.
 
     Without a session, and of tables that it does not know, the catalogs that recon.yml names are asked.
 
@@ -78,11 +78,13 @@ def _location(project: Project, spark: SparkSession, name: str) -> str:
     except Exception as error:  # whatever Spark, its catalog or the connection to it raises
         raise ConfigError(
             f"the catalog of the Spark session gives no location of {name}: {without_sqlstate(error)}; create the "
-            "table there, correct its name, or write the table's location as target"
+            "table there, correct its name, or write the table's location as target; a view is tested as an entry of "
+            "tables (format: table, with data_tests of its own)"
         ) from error
     kind = None if detail is None else detail["format"]
     if detail is None or kind != "delta" or not detail["location"]:
         raise ConfigError(
-            f"{name} is no Delta table, but one of format {kind}; write the name of a Delta table, or a path or URI"
+            f"{name} is no Delta table, but one of format {kind}; write the name of a Delta table, or a path or URI; "
+            "another table is tested as an entry of tables (format: table, with data_tests of its own)"
         )
     return usable(project, name, str(detail["location"]))

@@ -2,26 +2,92 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 from recon.spark.connect import analysed
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.spark.releases import parse
-from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 
+# A part of a column's name: in backticks, of which each within is doubled, or bare.
+_PART = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))(?:\.(?!$)|$)")
+
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
 def quoted(name: str) -> str:
     """A column's name in backticks, valid for any name: with dots, blanks or backticks."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def is_expression(text: str) -> bool:
+    """Whether a key or group is an SQL expression: it has a parenthesis, which a column's name has in backticks only.
+
+    >>> is_expression("lower(region)"), is_expression("a.b"), is_expression("`net (EUR)`")
+    (True, False, False)
+    """
+    return "(" in re.sub(r"`[^`]*`", "", text)
+
+
+def key_column(text: str) -> Column:
+    """The column of a key or group: one of the table, or what an SQL expression gives."""
+    return expression(text, "the expression") if is_expression(text) else F.col(text)
+
+
+def path_of(name: str) -> tuple[str, ...]:
+    """The column that a name of recon.yml means, and the fields within it, as Spark reads it; () where it is none.
+
+    >>> path_of("a.b"), path_of("`a.b`.my field"), path_of("a.")
+    (('a', 'b'), ('a.b', 'my field'), ())
+    """
+    parts, at = [], 0
+    while at < len(name):
+        part = _PART.match(name, at)
+        if part is None:
+            return ()
+        parts.append(part[2] if part[1] is None else part[1].replace("``", "`"))
+        at = part.end()
+    return tuple(parts)
+
+
+def named(path: Iterable[str]) -> str:
+    """The name that means this column: what `path_of` reads, with no more backticks than it needs.
+
+    >>> named(["a", "b"]), named(["a.b", "my field"])
+    ('a.b', '`a.b`.my field')
+    """
+    return ".".join(quoted(part) if set(part) & set(".`") else part for part in path)
+
+
+def sql_name(name: str) -> str:
+    """A column that recon.yml names, for SQL: in backticks where it is no plain word.
+
+    >>> sql_name("amount"), sql_name("a.my field"), sql_name("`a.b`")
+    ('amount', 'a.`my field`', '`a.b`')
+    """
+    return ".".join(part if _WORD.fullmatch(part) else quoted(part) for part in path_of(name))
+
+
+def unknown(name: str, columns: Iterable[str], listing: str = "there is") -> str:
+    """The end of a sentence about a name that means no column of a table: how that is written, or a name like it."""
+    known = list(columns)
+    if name in known:
+        return (
+            f"; write {quoted(name)}: a dot leads to a field of a struct, and a name with a dot, a parenthesis or a "
+            "backtick stands in backticks"
+        )
+    return did_you_mean(name, (named([column]) for column in known), listing)
 
 
 def literal(value: Any) -> str:
@@ -132,10 +198,10 @@ def filtered(table: DataFrame, condition: str | None, argument: str, name: str) 
 
 
 def type_of(column: str, table: DataFrame, name: str) -> DataType:
-    """The type of a column, or of a field of a struct, in Spark's notation; no job runs.
+    """The type of a column, of a field of a struct in Spark's notation, or of an SQL expression; no job runs.
 
     Raises:
-        ConfigError: the table, which messages call `name`, has no such column.
+        ConfigError: the table, which messages call `name`, has no such column, or cannot give the expression.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -144,10 +210,9 @@ def type_of(column: str, table: DataFrame, name: str) -> DataType:
     if column in fields and column.isidentifier():
         return fields[column]
     try:
-        return table.select(F.col(column)).schema[0].dataType
+        if column not in fields or not is_expression(column):
+            return table.select(key_column(column)).schema[0].dataType
     except (AnalysisException, ParseException) as error:
-        if column in fields:
-            raise ConfigError(
-                f"column {column!r} of {name} cannot be named so; write it in backticks: `{column}`"
-            ) from error
-        raise ConfigError(f"{name} has no column {column!r}{did_you_mean(column, table.columns)}") from error
+        if is_expression(column):
+            raise ConfigError(f"{column!r} is no expression on {name}: {spark_error(error)}") from error
+    raise ConfigError(f"{name} has no column {column!r}{unknown(column, table.columns)}")

@@ -1,6 +1,6 @@
 """Whether Spark is reached by Spark Connect, and what has another way there.
 
-A session of Spark Connect has no JVM gateway: the client sends plans to a server, which runs the function of
+A session of Spark Connect has no JVM gateway. The client sends plans to a server, which runs the function of
 foreachBatch in a Python process of its own. Frames are analysed when somebody asks for their schema, not when they are
 made.
 """

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 
 BROKER, SPARK, TESTS = "broker", "spark", "tests"
 # A file that differs and did not change for so long is not being written.

@@ -72,8 +72,12 @@ def _launch(conf: SparkConf, log: Path | None) -> Any:
 def _resolved(gateway: Any) -> list[Path]:
     """The local files among the jars of the JVM's settings."""
     system = gateway.jvm.java.lang.System
-    addresses = {one for name in _JARS for one in (system.getProperty(name) or "").split(",") if one}
-    paths = (Path(unquote(urlsplit(one).path)) for one in sorted(addresses) if urlsplit(one).scheme in ("", "file"))
+    addresses = {address for name in _JARS for address in (system.getProperty(name) or "").split(",") if address}
+    paths = (
+        Path(unquote(urlsplit(address).path))
+        for address in sorted(addresses)
+        if urlsplit(address).scheme in ("", "file")
+    )
     return [path for path in paths if path.is_file()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recon.lazy import LazyModule
+from recon.base.lazy import LazyModule
 
 if TYPE_CHECKING:
     from pyspark.sql import functions as F

@@ -1,7 +1,8 @@
 """Rows counted by an Observation while Spark writes them.
 
-Over Spark Connect nothing is observed: of nested observations its server reports one or none, and PySpark 4.0 fails on
-a frame that is observed and joined with itself. There a job counts the rows that are the same whenever they are read.
+Over Spark Connect nothing is observed. Of nested observations its server reports one or none, and PySpark 4.0 fails on
+a frame that is observed and joined with itself. A job counts the rows there, if they are the same whenever they are
+read.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 
 # The lines of Spark that each line of Delta has a build for. The metadata of the Python package delta-spark allows
 # more: pip installs pairs that Maven has no jar for.
@@ -19,7 +19,7 @@ _BUILDS: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
 }
 
 _ICEBERG = "1.10.0"
-_ICEBERG_BUILDS = [(3, 5), (4, 0)]
+_ICEBERG_BUILDS = [(3, 5), (4, 0)]  # lines of Spark
 
 
 def scala(spark: str) -> str:

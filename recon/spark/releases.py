@@ -42,7 +42,7 @@ def parse(sql: str) -> bool:
     """Has the JVM parse an expression now; since 4.0 Spark parses it when the column is used.
 
     Returns:
-        Whether it did: a session of Spark Connect has no JVM here, and some services let nobody at it.
+        Whether it did: a session of Spark Connect has no JVM here, and some services do not give access to it.
 
     Raises:
         ParseException: it is no SQL.

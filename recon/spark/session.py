@@ -31,9 +31,9 @@ _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
 def on_one_machine(master: str) -> dict[str, str]:
     """Settings for a master whose tasks all run in this process; none for a cluster.
 
-    Delta replays a table's log with 50 tasks, however short it is, and VACUUM lists its folders with 10,000: seconds
-    for each table on a machine with few cores. So many tasks per core that a long log still has small ones.
-    The number of shuffle partitions is left to Spark, which merges small ones while a query runs.
+    Delta replays a table's log with 50 tasks, however short it is, and VACUUM lists its folders with 10,000. That takes
+    seconds for each table on a machine with few cores. `_TASKS_PER_CORE` keeps the tasks of a long log small. The
+    number of shuffle partitions is left to Spark, which merges small ones while a query runs.
     """
     match = _LOCAL.fullmatch(master.strip())
     if match is None:
@@ -49,8 +49,8 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
     """The session to read rows with; with `kafka`, to read Kafka, too.
 
     Under spark-submit, in a notebook or inside a running driver the active session is used unchanged.
-    Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, and Iceberg's where
-    a sink needs it, for the installed versions, are fetched. On a local master it has the settings of `on_one_machine`
+    Otherwise one is built from `spark: {master, conf, packages}`. Without `packages`, Delta's for the installed
+    versions is fetched, and Iceberg's where a sink needs it. On a local master it has the settings of `on_one_machine`
     that neither `conf` nor Spark's own configuration files set. What the JVM that is started for it prints (Ivy's
     downloads, Spark's warnings) goes to the file `log`; without one, to the console.
 
@@ -102,7 +102,7 @@ def _set_where_unset(spark: SparkSession) -> None:
 def _quiet() -> None:
     """Keeps what PySpark says to developers off the console of recon's own session.
 
-    PySpark 4 logs each query that fails, with its SQL, which may hold a secret, and a stack trace of the JVM; the
+    PySpark 4 logs each query that fails, with a stack trace of the JVM and its SQL, which may hold a secret. The
     check's result has the error. PySpark 4.2 warns of pandas 3; recon hands it no frame of pandas.
     """
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)

@@ -1,8 +1,8 @@
 """What the tests of your own check or sink need. Public: names here are not renamed without notice.
 
-`checks` evaluates a check on a DataFrame or on witnesses, `evidence` makes witnesses, `sinks` makes a micro-batch and
-holds a sink to the contract of every sink, `own` forgets what a test registered or installed. recon's own tests and
-other packages may import this room; no other room does.
+`checks` evaluates a check on a DataFrame or on witnesses, and `evidence` makes witnesses. `sinks` makes a micro-batch
+and tests the contract of every sink. `own` removes what a test registered or installed. recon's own tests and other
+packages may import this room; no other room does.
 """
 
 from recon.testing.checks import evaluate

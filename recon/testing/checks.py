@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 from recon.checks.base import Check, EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.data_check import DataCheck
 from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.reading import Reading
-from recon.errors import ConfigError
 from recon.model import CheckResult, Witnesses
 from recon.project import CheckConfig
-from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,10 +55,10 @@ def evaluate(
     )
     if isinstance(check, EvidenceCheck) and isinstance(on, Witnesses):
         reading = Reading(lambda: on.rows, lambda versions: on.commit_rows, lambda questions: on.probes)
-        (result,) = runner.run_evidence([bound], lambda _: replace(on, reader=reading), _now)
+        (result,) = runner.run_evidence([bound], lambda _: replace(on, reader=reading), utc_now)
     elif isinstance(check, DataCheck) and not isinstance(on, Witnesses):
         context = ScanContext(tables=_Tables(tables or {}), history=lambda _, __: history)
-        (result,) = runner.run_table([bound], on, "the table", _now, context)
+        (result,) = runner.run_table([bound], on, "the table", utc_now, context)
     else:
         needed = "witnesses" if isinstance(check, EvidenceCheck) else "a DataFrame"
         raise ConfigError(f"check {check.test} judges {needed}, and was given {type(on).__name__}")
@@ -75,7 +75,3 @@ class _Tables:
         if reference not in self.frames:
             raise ConfigError(f"no table {reference} was given to evaluate{did_you_mean(reference, self.frames)}")
         return self.frames[reference]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recon.lazy import np
+from recon.base.lazy import np
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
-    DeltaWitness,
     EntryHead,
     KafkaPartition,
     KafkaTopic,
     KafkaWitness,
     LedgerSlice,
     RangeTable,
+    TableLog,
     Unavailable,
     Witnesses,
     offsets_text,
@@ -177,7 +177,7 @@ def gone(witness: str, *, skipped: bool = False) -> Unavailable:
 def witnesses(
     ledger: LedgerSlice | Unavailable | None = None,
     *,
-    delta: DeltaWitness | Unavailable | None = None,
+    delta: TableLog | Unavailable | None = None,
     **fields: Any,
 ) -> Witnesses:
     """Witnesses of one sink at noon, six hours after its stream began; those not given are Unavailable.

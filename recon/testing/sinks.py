@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import EvidenceError, SinkError
+from recon.base.errors import EvidenceError, SinkError
 from recon.model import REPAIRS, ReconStamp, offsets_text, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
 from recon.project import LedgerConfig, Pipeline, Project, Sink
-from recon.sinks import BatchSink, ConfirmedWrite, open_sink
-from recon.sinks.failpoints import no_failpoint
-from recon.sinks.repair import RepairStore, open_repair
+from recon.write.sinks import BatchSink, ConfirmedWrite, open_sink
+from recon.write.sinks.failpoints import no_failpoint
+from recon.write.sinks.repair import RepairStore, open_repair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from recon.audits.pack import pack
-from recon.ledger import open_ledger
-from recon.ledger.heads.signing import key_of
 from recon.reports import pack as packs
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads.signing import key_of
 from tests.browser.axe import serious_faults
 from tests.support.heads import NOW, OTHER_SEED, grow, publish_heads, signing_project
 from tests.support.ledger_entries import AT, entry

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recon.base.clock import clock
 from tests.cases.lake import Lake
-
-# A query here runs once, over a few rows: compiling its plan takes a fifth of all CPU. Other folders let Spark compile.
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+from tests.support.interpreted import interpreted as of_session
 
 
 @pytest.fixture(autouse=True)
 def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Lets Spark interpret plans in this folder."""
+    """Lets Spark interpret plans in this folder, whose queries read a few rows."""
     if "spark" not in request.fixturenames:
         yield
         return
-    spark = request.getfixturevalue("spark")
-    for key, value in _INTERPRETED.items():
-        spark.conf.set(key, value)
-    yield
-    for key in _INTERPRETED:
-        spark.conf.unset(key)
+    with of_session(request.getfixturevalue("spark")):
+        yield
 
 
 @pytest.fixture
@@ -38,25 +36,32 @@ def make_lake(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path)
     return make
 
 
+@pytest.fixture(scope="session")
+def written_once(kafka: Any, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Three micro-batches of twenty records, of which `written` gives copies."""
+    lake = Lake(tmp_path_factory.mktemp("written"), kafka, spark, f"written-{uuid.uuid4().hex[:8]}")
+    kafka.create_topic(lake.topic)
+    lake.produce(60)
+    with of_session(spark):
+        lake.run(per_trigger=20)
+    return lake
+
+
 @pytest.fixture
-def audits_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
-    """Sets the clock of the audits that follow ahead."""
-
-    def set_ahead(by: timedelta) -> None:
-        monkeypatch.setattr("recon.audits.run.utc_now", lambda: datetime.now(UTC) + by)
-
-    return set_ahead
+def written(written_once: Lake, tmp_path: Path) -> Lake:
+    """A lake with three micro-batches of twenty records, for a test that writes nothing to its topic."""
+    shutil.copytree(written_once.path, tmp_path / "lake")
+    return replace(written_once, path=tmp_path / "lake")
 
 
 @pytest.fixture
-def written_earlier(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], AbstractContextManager[None]]:
-    """Sets the clock of the hook back, and that of the entries which it makes."""
+def audits_later() -> Iterator[Callable[[timedelta], None]]:
+    """Sets the clock ahead, for the audits that follow."""
+    with ExitStack() as clocks:
+        yield lambda by: clocks.enter_context(clock(lambda: datetime.now(UTC) + by))
 
-    @contextmanager
-    def set_back(by: timedelta) -> Iterator[None]:
-        with monkeypatch.context() as patched:
-            for place in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now"):
-                patched.setattr(place, lambda: datetime.now(UTC) - by)
-            yield
 
-    return set_back
+@pytest.fixture
+def written_earlier() -> Callable[[timedelta], AbstractContextManager[None]]:
+    """Sets the clock back, for what the hook writes meanwhile."""
+    return lambda by: clock(lambda: datetime.now(UTC) - by)

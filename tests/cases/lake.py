@@ -11,11 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from recon.hook import ForeachBatch, foreach_batch
-from recon.ledger import open_ledger
 from recon.model import Finding, LedgerEntry, Level, ReconStamp, RunResult
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
-from recon.sinks.delta.append import DeltaAppend
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.sinks.delta.append import DeltaAppend
 from tests.support import fault_cases
 from tests.support.kafka import LocalKafka
 

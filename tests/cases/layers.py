@@ -12,11 +12,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from recon.hook import ForeachBatch, foreach_batch
-from recon.ledger import open_ledger
 from recon.model import LedgerEntry, RunResult
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Source
 from recon.project.model import Rows
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.ledger import open_ledger
 from tests.support import fault_cases
 
 CHECKS = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_history", "source_rows")

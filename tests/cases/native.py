@@ -68,11 +68,12 @@ class NativeLake(Lake):
         *,
         starting: str = "earliest",
         per_trigger: int | None = None,
+        format: str = "delta",
         **options: str,
     ) -> None:
         """Drains the topic into the table with availableNow; recon takes no part."""
         query = self._frame(starting, per_trigger, options)
-        self._drain(transform(query).writeStream.format("delta").option("path", str(self.table)))
+        self._drain(transform(query).writeStream.format(format).option("path", str(self.table)))
 
     def run(
         self,

@@ -5,6 +5,7 @@ Nothing of before is called complete, nothing is written twice, and what comes a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from recon import foreach_batch
+from recon.audits.run import run_audit
 from recon.model import Level
+from recon.project import load
 from tests.cases.lake import Lake, complete, failing, findings, refuted, told
 from tests.cases.native import NativeLake
 from tests.cases.test_delta_merge import MergedLake
+from tests.support.processes import recon
 
 STAMPED = {"_source_topic": "string", "_source_partition": "int", "_source_offset": "bigint", "_batch_id": "bigint"}
 OWN = ("CAST(value AS STRING) AS value", "partition AS kafka_partition", "offset AS kafka_offset")
@@ -66,14 +71,34 @@ def test_appending_goes_on_behind_what_nobody_witnessed(native: NativeLake) -> N
     run = lake.audit()
     assert complete(run) and warned(run) == {"UNWITNESSED"}, told(run)
     assert "since micro-batch 3" in run.pipelines[0].says
+    assert [result.name for result in run.results if result.status == "warn"] == ["checkpoint_commits_s"]
     lake.produce(10)
     lake.run(transform=kept)
-    run = lake.audit()
-    assert complete(run) and warned(run) == {"UNWITNESSED"} and len(lake.rows()) == 60, told(run)
-    assert [result.name for result in run.results if result.status == "warn"] == ["checkpoint_commits_s"]
+    assert len(lake.rows()) == 60
     lake.sql("DELETE FROM {table} WHERE _source_offset = 42")
     run = lake.audit()
     assert run.pipelines[0].answer == "not complete" and "GAP" in failing(run), told(run)
+
+
+def test_a_query_that_wrote_files_goes_on_with_recon(native: NativeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the message of `recon init --from` says, which cannot observe Spark's own file sink."""
+    folder, file = native.path, native.path / "recon.yml"
+    native.produce(10)
+    native.stream(format="parquet")
+    for target in ((), ("--target", "table")):
+        ended = recon("init", "--from", "checkpoint", *target, cwd=folder)
+        assert ended.returncode == 2 and "recon observes Delta tables alone" in ended.stderr
+        assert "Spark's file sink wrote" in ended.stderr or "Spark's own file sink writes" in ended.stderr
+    assert recon(*shlex.split(ended.stderr.split("`")[1])[1:], cwd=folder).returncode == 0
+    text = file.read_text().replace("kind: delta", "kind: parquet")
+    file.write_text(text.replace("- delta_history ", "- sink_commits "))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", native.kafka.bootstrap_servers)
+    (pipeline,) = load(folder).pipelines
+    native.produce(5)
+    native.run(foreach_batch(str(folder), pipeline=pipeline.name), columns=["*"])
+    run = run_audit(load(folder), no_spark=True)
+    assert complete(run), told(run)
+    assert "since micro-batch 1" in run.pipelines[0].says
 
 
 @pytest.mark.long

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from recon.model import ReconStamp, RunResult
 from recon.recovery.explain import explain
 from recon.recovery.starting_offsets import starting_offsets
-from recon.sinks.failpoints import BEFORE_LEDGER
-from tests.cases.lake import Lake, complete, failing, findings, ranges, refuted, replace, told
+from recon.write.sinks.failpoints import BEFORE_LEDGER
+from tests.cases.lake import Lake, complete, failing, findings, ranges, refuted, told
 
 MakeLake = Callable[..., Lake]
 Later = Callable[[timedelta], None]
@@ -24,15 +24,10 @@ WARN = {"on_new_epoch": "warn"}
 EPOCH_0 = datetime.fromtimestamp(0, UTC)
 
 
-def from_offset(lake: Lake, offset: int) -> str:
-    """startingOffsets of partition 0."""
-    return json.dumps({lake.topic: {"0": offset}})
-
-
-def ran(lake: Lake, times: int) -> None:
-    for _ in range(times):
-        lake.produce(10)
-        lake.run()
+def ran(lake: Lake, batches: int, **options: Any) -> None:
+    """So many micro-batches of ten records, in one run of the query."""
+    lake.produce(10 * batches)
+    lake.run(per_trigger=10, **options)
 
 
 def two_epochs(lake: Lake) -> None:
@@ -40,9 +35,7 @@ def two_epochs(lake: Lake) -> None:
     ran(lake, 2)
     starting = starting_offsets(lake.project, "p")
     lake.forget_checkpoint()
-    lake.produce(10)
-    lake.run(starting=starting)
-    ran(lake, 1)
+    ran(lake, 2, starting=starting)
     assert [entry.epoch for entry in lake.entries()] == [0, 0, 1, 1]
 
 
@@ -69,16 +62,6 @@ def test_a_micro_batch_that_was_planned_and_not_finished(make_lake: MakeLake, au
     assert ranges(findings(gone, "LOSS_RETENTION")) == {(0, 10, 15)}
 
 
-@pytest.mark.case(34, "OVERLAP", "DUPLICATE")
-def test_two_checkpoints_into_one_sink(make_lake: MakeLake) -> None:
-    lake = make_lake(sink=WARN)
-    ran(lake, 1)
-    other = replace(lake, checkpoint_name="other")
-    other.run()
-    run = lake.audit()
-    assert refuted(run, "OVERLAP", "DUPLICATE") and ranges(findings(run, "DUPLICATE")) == {(0, 0, 10)}, told(run)
-
-
 @pytest.mark.case(39)
 def test_checkpoint_files_are_purged_and_the_table_is_vacuumed_and_gets_a_column(make_lake: MakeLake) -> None:
     lake = make_lake()
@@ -92,22 +75,6 @@ def test_checkpoint_files_are_purged_and_the_table_is_vacuumed_and_gets_a_column
     ran(lake, 1)
     run = lake.audit()
     assert complete(run), told(run)
-
-
-@pytest.mark.case(47, "OVERLAP", "DUPLICATE")
-def test_a_third_epoch_reads_again_what_the_second_read(make_lake: MakeLake, audits_later: Later) -> None:
-    lake = make_lake(sink=WARN)
-    ran(lake, 1)
-    assert complete(lake.audit())
-    for day in (2, 4):
-        audits_later(timedelta(days=day))
-        lake.forget_checkpoint()
-        lake.produce(10)
-        lake.run(starting=from_offset(lake, 10))
-        run = lake.audit()
-    assert refuted(run, "OVERLAP", "DUPLICATE"), told(run)
-    assert ranges(findings(run, "OVERLAP")) == {(0, 10, 20)}
-    assert refuted(lake.audit(full=True), "OVERLAP", "DUPLICATE")
 
 
 @pytest.mark.case(64, "STALE_CHECKPOINT", answer="complete")
@@ -136,24 +103,19 @@ def set_back(lake: Lake) -> None:
 
 
 @pytest.mark.case(73)
-def test_two_epochs_and_audits_of_a_period_and_to_a_future_time(make_lake: MakeLake) -> None:
+@pytest.mark.case(75)
+@pytest.mark.case(82)
+def test_two_epochs_audits_of_a_period_and_to_a_future_time_and_retention(make_lake: MakeLake) -> None:
     lake = make_lake(sink=WARN)
     two_epochs(lake)
-    assert complete(lake.audit())
-    assert complete(lake.audit(from_=datetime.now(UTC) - timedelta(hours=6)))
+    run = lake.audit(from_=datetime.now(UTC) - timedelta(days=60))
+    assert complete(run) and not findings(run, "RETENTION_NEAR"), told(run)
     assert complete(lake.audit(from_=lake.entries()[2].committed_at))
-    assert complete(lake.audit(to=datetime(2999, 1, 1, tzinfo=UTC)))
+    lake.kafka.delete_records({(lake.topic, 0): 40})
+    run = lake.audit(to=datetime(2999, 1, 1, tzinfo=UTC))
+    assert complete(run), told(run)
     ran(lake, 1)
     assert complete(lake.audit())
-
-
-@pytest.mark.case(75)
-def test_retention_after_two_epochs(make_lake: MakeLake) -> None:
-    lake = make_lake(sink=WARN)
-    two_epochs(lake)
-    lake.kafka.delete_records({(lake.topic, 0): 40})
-    run = lake.audit()
-    assert complete(run), told(run)
 
 
 @pytest.mark.case(77)
@@ -180,17 +142,6 @@ def test_two_sources_on_one_topic(make_lake: MakeLake) -> None:
     assert complete(run), told(run)
 
 
-@pytest.mark.case(78, "OVERLAP", "DUPLICATE")
-def test_the_first_epoch_began_above_zero_and_the_next_one_below(make_lake: MakeLake) -> None:
-    lake = make_lake(sink=WARN)
-    lake.produce(20)
-    lake.run(starting=from_offset(lake, 10))
-    lake.forget_checkpoint()
-    lake.run()
-    run = lake.audit()
-    assert refuted(run, "OVERLAP", "DUPLICATE") and ranges(findings(run, "DUPLICATE")) == {(0, 10, 20)}, told(run)
-
-
 @pytest.mark.case(81)
 def test_an_audit_between_a_commit_and_its_entry(make_lake: MakeLake) -> None:
     lake = make_lake()
@@ -208,30 +159,14 @@ def test_an_audit_between_a_commit_and_its_entry(make_lake: MakeLake) -> None:
     assert not findings(run, "LEDGER_MISSING") and 1 in {f.batch_id for f in findings(run, "INFLIGHT")}
 
 
-@pytest.mark.case(82)
-def test_a_period_that_begins_long_before_the_table(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    ran(lake, 2)
-    run = lake.audit(from_=datetime.now(UTC) - timedelta(days=60))
-    assert complete(run), told(run)
-    assert not findings(run, "RETENTION_NEAR")
-
-
 @pytest.mark.case(88, "GAP")
 def test_restored_entries_are_judged(make_lake: MakeLake) -> None:
+    """As a whole, and at the time of their commits."""
     lake = make_lake()
     begin, end = restored(lake)
-    assert lake.audit(from_=begin, to=end).pipelines[0].answer != "complete"
-    run = lake.audit()
-    assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, told(run)
-
-
-@pytest.mark.case(88, "GAP")
-def test_restored_entries_are_judged_at_the_time_of_their_commits(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    begin, end = restored(lake)
-    run = lake.audit(from_=begin, to=end)
-    assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, (run.pipelines[0].answer, told(run))
+    for period in ({"from_": begin, "to": end}, {}):
+        run = lake.audit(**period)
+        assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, told(run)
 
 
 def restored(lake: Lake) -> tuple[datetime, datetime]:

@@ -14,25 +14,22 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from recon.hook import foreach_batch
-from recon.ledger import open_ledger
 from recon.model import ReconStamp
-from recon.project import Project
-from recon.sinks.delta.append import DeltaAppend
-from recon.sinks.failpoints import BEFORE_LEDGER
-from tests.cases.lake import Keeps, Lake, complete, failing, findings, ranges, refuted, replace, told
-from tests.cases.test_delta_merge import MergedLake, parsed
-from tests.support import fault_cases
+from recon.write.ledger import open_ledger
+from recon.write.sinks.delta.append import DeltaAppend
+from recon.write.sinks.failpoints import BEFORE_LEDGER
+from tests.cases.lake import Keeps, Lake, complete, failing, findings, ranges, refuted, told
+from tests.cases.test_delta_merge import MergedLake
 from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 TWO_LOST = "_source_offset % 10 NOT IN (4, 7)"
 
 
-def ran(lake: Lake, times: int) -> None:
-    for _ in range(times):
-        lake.produce(10)
-        lake.run()
+def ran(lake: Lake, batches: int) -> None:
+    """So many micro-batches of ten records, in one run of the query."""
+    lake.produce(10 * batches)
+    lake.run(per_trigger=10)
 
 
 def commit_file(lake: Lake, version: int) -> Path:
@@ -71,18 +68,6 @@ def without_entry(lake: Lake, writer: DeltaAppend | None = None) -> None:
     lake.run(swallows)
 
 
-@pytest.mark.case(24, "DUPLICATE")
-@pytest.mark.case(61, "DUPLICATE")
-def test_a_micro_batch_is_committed_again(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    ran(lake, 3)
-    again = lake.spark.read.format("delta").load(str(lake.table)).where("_batch_id = 1")
-    stamp = commit_info(lake, 1)["userMetadata"]
-    again.write.format("delta").mode("append").option("userMetadata", stamp).save(str(lake.table))
-    run = lake.audit()
-    assert refuted(run, "DUPLICATE") and 1 in {f.batch_id for f in findings(run, "DUPLICATE")}, told(run)
-
-
 @pytest.mark.case(33, "SKIPPED")
 def test_another_write_took_the_app_id_and_version(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"txn_app_id": "our-writer"})
@@ -118,18 +103,6 @@ def test_txn_settings_that_the_session_still_has_skip_nothing(make_lake: MakeLak
     assert complete(run), told(run)
 
 
-@pytest.mark.case(37)
-def test_optimize_before_an_audit_and_after_it(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    ran(lake, 2)
-    lake.sql("OPTIMIZE {table}")
-    assert complete(lake.audit())
-    ran(lake, 1)
-    lake.sql("OPTIMIZE {table}")
-    run = lake.audit()
-    assert complete(run) and not findings(run, "MUTATED"), told(run)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("leaves_out", "doubles", "codes"),
@@ -150,15 +123,6 @@ def test_a_rewrite_that_says_it_changes_no_data(
     assert refuted(run, *codes) if codes else complete(run), told(run)
     if codes:
         assert (0, 13, 14) in ranges(findings(run, "GAP")), told(run)
-
-
-@pytest.mark.case(37, "METRIC_UNRELIABLE")
-def test_metrics_that_count_rows_twice(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    ran(lake, 2)
-    inflate(lake, 1, 3)
-    run = lake.audit()
-    assert complete(run), told(run)
 
 
 @pytest.mark.case(58, "GAP", "METRIC_UNRELIABLE")
@@ -210,30 +174,9 @@ def test_an_entry_without_a_commit(make_lake: MakeLake) -> None:
     assert "LEDGER_ORPHAN" in failing(run) and run.pipelines[0].answer == "not complete", told(run)
 
 
-def _renamed(project: Project, pipeline: str, **sink: Any) -> Project:
-    (mine,) = project.pipelines
-    sinks = tuple(one.model_copy(update=sink) for one in mine.sinks)
-    return project.model_copy(update={"pipelines": (mine.model_copy(update={"name": pipeline, "sinks": sinks}),)})
-
-
 @pytest.fixture
 def make_merged(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> Callable[..., MergedLake]:
     return lambda **sink: MergedLake(tmp_path, kafka, spark, topic("m"), sink=sink)
-
-
-@pytest.mark.case(44, "MUTATED")
-def test_another_pipelines_merge_changes_our_rows(make_lake: MakeLake, make_merged: Callable[..., MergedLake]) -> None:
-    lake, other = make_lake(isolation_level="read_committed"), make_merged()
-    other.checkpoint_name = "other"
-    lake.kafka.produce(lake.topic, [(key, "1,1,u", 0) for key in "abc"])
-    lake.run(transform=parsed)
-    assert complete(lake.audit())
-    other.send([("a", 9, 9, "u")])
-    project = _renamed(other.project, "p2")
-    other.run(foreach_batch(project, pipeline="p2", sink="s", transform=parsed))
-    assert ("a", 9) in other.merged("k", "v") and len(other.rows()) == 3
-    run = lake.audit()
-    assert "MUTATED" in failing(run) and run.pipelines[0].answer == "not complete", told(run)
 
 
 @pytest.mark.case(50, "LEDGER_MISSING", "GAP")
@@ -244,39 +187,3 @@ def test_a_commit_without_an_entry_that_has_fewer_rows_than_offsets(make_lake: M
     assert len(lake.rows()) == 18 and len(lake.entries()) == 1
     run = lake.audit()
     assert refuted(run, "GAP"), told(run)
-
-
-@pytest.mark.case(50, "DUPLICATE")
-def test_a_commit_without_an_entry_of_a_foreign_checkpoint(make_lake: MakeLake) -> None:
-    lake = make_lake(sink={"on_new_epoch": "warn"})
-    ran(lake, 2)
-    foreign = replace(lake, checkpoint_name="foreign")
-    with pytest.raises(StreamingQueryException, match="died"):
-        foreign.run(failpoint=dies_at(BEFORE_LEDGER))
-    assert len(lake.entries()) == 2 and len(lake.rows()) == 40
-    run = lake.audit()
-    assert "DUPLICATE" in failing(run) and run.pipelines[0].answer == "not complete", told(run)
-
-
-@pytest.mark.case(79, "LEDGER_MISSING")
-def test_a_commit_without_an_entry_is_no_gap(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    ran(lake, 1)
-    without_entry(lake)
-    run = lake.audit()
-    assert complete(run) and [f.batch_id for f in findings(run, "LEDGER_MISSING")] == [1], told(run)
-
-
-@pytest.mark.case(86, "GAP")
-def test_two_pipelines_write_two_topics_into_one_table_and_a_row_of_one_is_deleted(make_lake: MakeLake) -> None:
-    lake, other = make_lake(), make_lake(checkpoint_name="other")
-    second = _renamed(other.project, "p2")
-    both = lake.project.model_copy(update={"pipelines": (*lake.project.pipelines, *second.pipelines)})
-    for one, name in ((lake, "p"), (other, "p2"), (lake, "p")):
-        one.produce(10)
-        one.run(foreach_batch(both, pipeline=name, sink="s"))
-    assert complete(fault_cases.audit(both, spark=lake.spark))
-    lake.sql(f"DELETE FROM {{table}} WHERE _source_topic = '{lake.topic}' AND _source_offset = 7")
-    run = fault_cases.audit(both, spark=lake.spark)
-    assert {f.pipeline for f in findings(run, "GAP")} == {"p"}, told(run)
-    assert (0, 7, 8) in ranges(findings(run, "GAP")) and run.pipelines[0].answer == "not complete", told(run)

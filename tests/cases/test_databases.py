@@ -14,10 +14,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.hook import foreach_batch
 from recon.project import CheckSpec, Project
 from recon.project.model import Rows
-from recon.sinks.failpoints import BEFORE_LEDGER
+from recon.write.hook import foreach_batch
+from recon.write.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, complete, failing, findings, listed, ranges, refuted, statuses, told
 from tests.support import fault_cases
 from tests.support.failpoints import dies_at
@@ -98,7 +98,7 @@ def test_a_stream_into_a_database(
     database.sql(f"DROP TABLE {table}", "DELETE FROM recon_ledger WHERE pipeline = 'p' AND sink = 's'")
 
 
-@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+@pytest.mark.parametrize("server", ["postgres", *long("mariadb")])
 def test_rows_that_somebody_removes_from_a_database_or_adds_to_it(
     request: pytest.FixtureRequest,
     spark: SparkSession,
@@ -299,7 +299,7 @@ def test_one_row_is_removed_and_another_doubled(lake: DatabaseLake, table: Table
     assert refuted(run, "MUTATED") and "of other source offsets" in findings(run, "MUTATED")[0].message, told(run)
     run = lake.audit(no_spark=True, keep=False)
     assert refuted(run, "DUPLICATE", "MUTATED"), told(run)
-    assert "20 rows of 19 different source offsets: 1 row is doubled" in findings(run, "DUPLICATE")[0].message
+    assert "20 rows of 19 different source offsets: 1 row doubled" in findings(run, "DUPLICATE")[0].message
     assert "lacks 1 row" in findings(run, "MUTATED")[0].message
     run = lake.audit()
     assert refuted(run, "DUPLICATE", "MUTATED", "GAP"), told(run)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from recon import already_processed, explain
-from recon.hook import ForeachBatch
+from recon.write.hook import ForeachBatch
 from tests.cases.lake import Lake
 from tests.support.failpoints import dies_at
 

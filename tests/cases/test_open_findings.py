@@ -60,15 +60,15 @@ def test_micro_batches_without_a_record_need_no_commit(make: Make, declared: dic
         checks=(*CHECKS, "kafka_end_offsets"),
         sink={"source_columns": SOURCE_COLUMNS},
     )
-    for outcome in ("commit", "abort", "commit", "abort"):
+    for outcome in ("commit", "abort"):
         lake.kafka.transaction(lake.topic, ABORTED, outcome)
         lake.run(guarded(lake))
     run = lake.audit()
     assert complete(run), told(run)
-    assert {(0, 21, 42), (0, 63, 84)} <= ranges(findings(run, "EXPLAINED")), findings(run)
+    assert {(0, 21, 42)} <= ranges(findings(run, "EXPLAINED")), findings(run)
     assert not findings(run, "INFLIGHT"), "the stream has read all that is there"
     # Kafka forgets them before the next micro-batch has an entry; the audit that saw them has not.
-    lake.kafka.delete_records({(lake.topic, 0): 84})
+    lake.kafka.delete_records({(lake.topic, 0): 42})
     run = lake.audit()
     assert complete(run), told(run)
     lake.kafka.transaction(lake.topic, ABORTED)
@@ -85,7 +85,7 @@ def test_a_hook_behind_the_guard(kafka: Any, spark: Any, topic: Callable[..., st
         if not frame.isEmpty():
             hook(frame, batch_id)
 
-    for outcome in ("commit", "abort", "commit", "abort"):
+    for outcome in ("commit", "abort"):
         lake.kafka.transaction(lake.topic, ABORTED, outcome)
         lake.run(write)
     run = lake.audit()
@@ -162,6 +162,7 @@ def offsets_of(run: RunResult, code: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end in Spans.of(f.span for f in findings(run, code) if f.span is not None)]
 
 
+@pytest.mark.long
 def test_the_stream_passes_over_lost_records_and_appends(
     kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -216,7 +217,7 @@ def test_a_micro_batch_that_was_reading_them_had_them_all(
     assert "LOSS_RETENTION" in failing(seen[0]), told(seen[0])
     run = lake.audit()
     assert complete(run), told(run)
-    assert any("were read after all" in message for message in repaired(run))
+    assert any("LOSS_RETENTION" in message for message in repaired(run))
 
 
 # -- rows that are twice in the table ----------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from recon.hook import ForeachBatch
 from recon.model import ReconStamp
-from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE
+from recon.write.hook import ForeachBatch
+from recon.write.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE
 from tests.cases.lake import complete, failing, findings, ranges, refuted, told
 from tests.cases.test_databases import DatabaseLake, keyed
 from tests.cases.test_routed import Streams, streams  # noqa: F401

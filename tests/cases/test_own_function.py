@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from recon.hook import foreach_batch
+from recon.write.hook import foreach_batch
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import APP, COLUMNS, NativeLake
-from tests.cases.test_native import answer, both, both_in_soak, purge
+from tests.cases.test_native import answer, both_in_soak, purge
 from tests.support import fault_cases, pages
 from tests.support.marks import long
 
@@ -36,7 +36,7 @@ def make(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> M
     return made
 
 
-@both
+@both_in_soak
 def test_what_a_function_writes_is_proved_from_checkpoint_and_log(make: Make, named: bool) -> None:
     lake = make(named)
     lake.produce(100)
@@ -87,7 +87,7 @@ def test_a_function_without_numbers_that_is_tried_again_doubles(make: Make) -> N
     run = lake.audit()
     assert answer(run) == "not complete" and "DUPLICATE" in failing(run), told(run)
     assert any(
-        "as versions 1, 2: its rows of the same offsets are doubled" in f.message for f in findings(run, "DUPLICATE")
+        "as versions 1, 2: rows of the same offsets are doubled" in f.message for f in findings(run, "DUPLICATE")
     )
     assert [f.rows for f in findings(run, "DUPLICATE") if f.partition == 0] == [10] and len(lake.rows()) == 40
     assert [e.batch_id for e in lake.entries()] == [0, 1, 2]
@@ -152,7 +152,7 @@ def test_a_function_that_is_tried_again_wrote_once(make: Make, named: bool) -> N
     assert complete(lake.audit()) and [e.batch_id for e in lake.entries()] == [0, 1, 2]
 
 
-@both
+@both_in_soak
 @pytest.mark.parametrize("declared", [{"filters": False}, *long({})], ids=["filters nothing", "undeclared"])
 def test_a_failure_that_the_function_swallows_is_never_complete(
     make: Make, named: bool, declared: dict[str, bool]

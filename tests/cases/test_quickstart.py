@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from recon.ledger import open_ledger
 from recon.local.client import wait_until
 from recon.project import load
-from recon.streams.listener import ProgressListener
+from recon.write.ledger import open_ledger
+from recon.write.streams.listener import ProgressListener
 from tests.support import pages
 
 PAGE = Path(__file__).parents[2] / "docs/quickstart.md"

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from recon import read_batches
 from recon.audits.accept import accept, open_findings
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.recovery.repair.run import repair
 from tests.cases.lake import complete, failing, findings, ranges, told

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
 
@@ -15,15 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from recon.audits.accept import open_findings
+from recon.base.errors import ConfigError, SinkError
 from recon.cli import main
-from recon.errors import ConfigError, SinkError
 from recon.model import REPAIRS, ReconStamp
 from recon.model.wire.app_ids import app_id
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from recon.write.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges
 from tests.support.failpoints import dies_at
+from tests.support.interpreted import interpreted
 from tests.support.marks import long
 
 # tests/crash/test_killed_repair.py repairs such a table in `make test` as well, and tests/model repairs beside queries.
@@ -54,6 +58,24 @@ def swallowing(lake: Lake, *, partitions: int = 1) -> None:
     for partition in range(partitions):
         lake.produce(60, partition)
     lake.run(swallows, per_trigger=20 * partitions)
+
+
+@pytest.fixture(scope="module")
+def swallowed_once(kafka: Any, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Three micro-batches of which one was swallowed, and audited; `swallowed` gives copies."""
+    lake = Lake(tmp_path_factory.mktemp("swallowed"), kafka, spark, f"swallowed-{uuid.uuid4().hex[:8]}", checks=CHECKS)
+    kafka.create_topic(lake.topic)
+    with interpreted(spark):
+        swallowing(lake)
+        assert failing(lake.audit()) == {"GAP"}
+    return lake
+
+
+@pytest.fixture
+def swallowed(swallowed_once: Lake, tmp_path: Path) -> Lake:
+    """Such a lake, for a test that writes nothing to its topic."""
+    shutil.copytree(swallowed_once.path, tmp_path / "lake")
+    return replace(swallowed_once, path=tmp_path / "lake")
 
 
 def mend(lake: Lake, **options: Any) -> Repaired:
@@ -114,6 +136,7 @@ def test_doubled_rows_are_removed_but_one(make_lake: MakeLake) -> None:
     assert (0, 0, 40) in ranges(findings(run, "REPAIRED")) and not failing(lake.audit(full=True))
 
 
+@pytest.mark.long
 def test_rows_that_a_micro_batch_wrote_twice_are_removed_but_one(make_lake: MakeLake) -> None:
     """The micro-batch keeps its counts, of one row too many; beside the doubled row its transform drops two records."""
     lake = make_lake(checks=CHECKS)
@@ -165,10 +188,8 @@ def mend_twice_at_once(lake: Lake) -> list[Repaired | SinkError]:
     return results
 
 
-def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
-    lake = make_lake(checks=CHECKS)
-    swallowing(lake)
-    lake.audit()
+def test_two_repairs_at_once_write_once(swallowed: Lake) -> None:
+    lake = swallowed
     results = mend_twice_at_once(lake)
     assert [sorted(one.rows for one in results if isinstance(one, Repaired))] == [[0, 18]], results
     assert lake.values() == [(0, o) for o in range(60) if o % 10 != 9]
@@ -300,10 +321,8 @@ def test_a_repair_that_is_refused_again_and_again_ends(make_lake: MakeLake) -> N
     assert mend(lake).rows == 18
 
 
-def test_what_a_repair_refuses(make_lake: MakeLake) -> None:
-    lake = make_lake(checks=CHECKS)
-    swallowing(lake)
-    lake.audit()
+def test_what_a_repair_refuses(swallowed: Lake) -> None:
+    lake = swallowed
     (finding,) = {one.id for one in open_findings(lake.project)}
     for wrong in (None, other):
         with pytest.raises(ConfigError, match="rows went through the transform tests"):
@@ -335,10 +354,8 @@ def test_what_kafka_has_no_more_is_named(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "REPAIRED")) == {(0, 30, 40)} and failing(run)
 
 
-def test_the_command(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    lake = make_lake(checks=CHECKS)
-    swallowing(lake)
-    lake.audit()
+def test_the_command(swallowed: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = swallowed
     tests = ", ".join(CHECKS)
     (lake.path / "recon.yml").write_text(
         f"name: lake\nledger: recon\nkafka: {{bootstrap.servers: '{lake.kafka.bootstrap_servers}'}}\npipelines:\n"

@@ -12,11 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from recon.audits.accept import open_findings
-from recon.errors import SinkError
+from recon.base.errors import SinkError
 from recon.model import ReconStamp
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks.failpoints import (
+from recon.write.sinks.failpoints import (
     AFTER_WRITE,
     BEFORE_COMMIT,
     BEFORE_LEDGER,

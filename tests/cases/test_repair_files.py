@@ -14,11 +14,11 @@ from typing_extensions import override
 
 from recon import read_batches
 from recon.audits.accept import open_findings
-from recon.errors import ConfigError, SinkError
+from recon.base.errors import ConfigError, SinkError
 from recon.model import REPAIRS, ReconStamp
 from recon.recovery.repair.run import Repaired
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks.failpoints import (
+from recon.write.sinks.failpoints import (
     AFTER_LEDGER,
     AFTER_WRITE,
     BEFORE_LEDGER,
@@ -26,7 +26,7 @@ from recon.sinks.failpoints import (
     FILES_WRITTEN,
     MANIFEST_WRITTEN,
 )
-from recon.sinks.files.replace import FileReplace
+from recon.write.sinks.files.replace import FileReplace
 from tests.cases.lake import Lake, failing, findings, listed
 from tests.cases.test_repair import mend, mend_twice_at_once, parse, swallowing
 from tests.support.failpoints import dies_at

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.model import REPAIRS, ReconStamp
 from recon.model.wire.columns import BATCH_ID, EPOCH_HEADER, SOURCE_OFFSET
 from recon.model.wire.markers import Owner, batch_key
 from recon.recovery.repair.run import Repaired
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks import open_sink
-from recon.sinks.failpoints import (
+from recon.write.sinks import open_sink
+from recon.write.sinks.failpoints import (
     AFTER_LEDGER,
     AFTER_WRITE,
     BEFORE_LEDGER,

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from recon.audits.accept import open_findings
-from recon.errors import ConfigError, SinkError
+from recon.base.errors import ConfigError, SinkError
 from recon.project import CheckConfig, CheckSpec
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, REDUCED
+from recon.write.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, REDUCED
 from tests.cases.lake import failing, findings, told
 from tests.cases.test_delta_merge import Change, MergedLake, assert_complete, unfiltered
 from tests.support.failpoints import dies_at

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from recon.audits.accept import open_findings
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks.failpoints import AFTER_WRITE
+from recon.write.sinks.failpoints import AFTER_WRITE
 from tests.cases.lake import failing, findings
 from tests.cases.test_routed import EVERY, Streams, parsed
 from tests.support.failpoints import dies_at

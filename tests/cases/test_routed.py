@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from recon import Batch, RoutedForeachBatch, read_batches, starting_offsets
 from recon.audits.run import run_audit
-from recon.hook import foreach_batch
-from recon.ledger import open_ledger
 from recon.model import LedgerEntry, RunResult
 from recon.project import Project
-from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, FILES_WRITTEN
+from recon.write.hook import foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, FILES_WRITTEN
 from tests.cases.lake import failing, findings, statuses
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
@@ -133,7 +133,7 @@ def streams(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -
 
 
 def message_of(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
-    found = re.search(r"recon\.errors\.\w+: (.*)", str(caught.value))
+    found = re.search(r"recon\.base\.errors\.\w+: (.*)", str(caught.value))
     assert found, str(caught.value)
     return found[1]
 

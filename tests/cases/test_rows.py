@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from recon.audits.accept import accept, open_findings
@@ -48,29 +46,6 @@ def test_half_the_input_of_an_aggregate_is_lost(make_lake: MakeLake) -> None:
     assert sum(row["count"] for row in lake.rows()) == 10
     run = lake.audit()
     assert run.pipelines[0].answer == "could not be proved", told(run)
-
-
-def test_an_acceptance_is_of_one_micro_batch(make_lake: MakeLake) -> None:
-    """Of three micro-batches half the input is lost, and the last one has the first one's number: a new checkpoint."""
-    lake = make_lake(2, sink={"stamp_source_offsets": False, "on_new_epoch": "warn"})
-    for partition in (0, 1):
-        lake.produce(20, partition)
-    aggregated(lake, with_deleted(lake, 20))
-    assert [entry.rows_written for entry in lake.entries()] == [5, 5]
-    run = lake.audit()
-    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
-    known = {(one.finding.epoch, one.finding.batch_id): one.id for one in open_findings(lake.project)}
-    assert set(known) == {(0, 0), (0, 1)}, told(run)
-    accept(lake.project, known[0, 0], by="Ada Lovelace", reason="test data")
-    lake.forget_checkpoint()
-    for partition in (0, 1):
-        lake.produce(10, partition)
-    aggregated(lake, with_deleted(lake, 30), startingOffsets=json.dumps({lake.topic: {"0": 20, "1": 20}}))
-    run = lake.audit()
-    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
-    assert {(f.epoch, f.batch_id) for f in findings(run, "INCONCLUSIVE")} == {(0, 1), (1, 0)}, told(run)
-    accepted = [one.finding for one in open_findings(lake.project) if one.accepted is not None]
-    assert [(f.epoch, f.batch_id) for f in accepted] == [(0, 0)]
 
 
 @pytest.mark.long
@@ -114,19 +89,6 @@ def test_explode_of_empty_lists_over_a_topic_with_transactions(make_lake: MakeLa
     lake.run(transform=lambda frame: frame.selectExpr("*", f"explode({lines}) AS line"))
     run = fault_cases.audit(declared(lake, explodes=True), spark=lake.spark)
     assert complete(run), told(run)
-
-
-@pytest.mark.case(76, "INCONCLUSIVE")
-def test_counts_that_spark_did_not_report_and_a_filter_that_seldom_acts(make_lake: MakeLake, monkeypatch: Any) -> None:
-    lake = make_lake()
-    lake.produce(20)
-    with monkeypatch.context() as patched:
-        patched.setattr(Observation, "get", property(lambda _: {}))
-        lake.run(transform=lambda frame: frame.where("offset <> 7"))
-    (entry,) = lake.entries()
-    assert entry.rows_read is None
-    run = lake.audit()
-    assert run.pipelines[0].answer == "could not be proved" and not failing(run), told(run)
 
 
 def filters_and_loses_one(lake: Lake) -> RunResult:

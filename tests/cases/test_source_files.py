@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from recon.audits.accept import accept, open_findings
 from recon.model import Code, FileFormat
 from recon.project import load
-from recon.sinks.failpoints import BEFORE_LEDGER
+from recon.write.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import statuses
 from tests.cases.landing import Landing
 from tests.cases.test_source_table import answer, codes
@@ -42,21 +42,26 @@ def hooked(spark: Any, tmp_path: Path) -> Landing:
 
 @written_by_both
 def test_every_file_once(landing: Landing) -> None:
-    """Twelve log entries, so that the log is compacted."""
-    landing.put("a b%20c.json", 3)
-    landing.run()
-    for n in range(12):
-        landing.put(f"f{n}.json", 2, first=10 * n)
-    landing = landing.with_(options={"maxFilesPerTrigger": "1"})
-    landing.run()
-    assert (landing.checkpoint / "sources" / "0" / "9.compact").exists()
+    """Five log entries, of which every third one compacts the log; Spark's default is every tenth."""
+    every = "spark.sql.streaming.fileSource.log.compactInterval"
+    landing.spark.conf.set(every, "3")
+    try:
+        landing.put("a b%20c.json", 3)
+        landing.run()
+        for n in range(4):
+            landing.put(f"f{n}.json", 2, first=10 * n)
+        landing = landing.with_(options={"maxFilesPerTrigger": "1"})
+        landing.run()
+    finally:
+        landing.spark.conf.unset(every)
+    assert (landing.checkpoint / "sources" / "0" / "2.compact").exists()
     run = landing.audit()
     assert set(statuses(run).values()) == {"pass"}
     assert answer(run) == "complete", run.pipelines[0].because
     assert run.pipelines[0].because.startswith("Every file of micro-batch 0 (file source of query ")
-    assert landing.ranges() == [(n, n + 1) for n in range(13)]
+    assert landing.ranges() == [(n, n + 1) for n in range(5)]
     evidence = next(r.evidence for r in run.results if r.check == "source_files")
-    assert (evidence["log_entries"], evidence["files"], evidence["waiting"], evidence["gone"]) == (13, 13, 0, 0)
+    assert (evidence["log_entries"], evidence["files"], evidence["waiting"], evidence["gone"]) == (5, 5, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +156,43 @@ def test_a_file_that_is_written_again(landing: Landing) -> None:
     assert codes(run, "source_files") == [Code.INCONCLUSIVE]
     assert answer(run) == "could not be proved"
     assert "a.json was written again at" in run.pipelines[0].because
+
+
+@written_by_both
+def test_a_folder_that_sparks_file_sink_writes(landing: Landing) -> None:
+    """Its log names what Spark reads: no file of an attempt that failed, nor one that somebody put beside them."""
+    raw = Landing(landing.path / "raw", landing.spark)
+    every = "spark.sql.streaming.fileSink.log.compactInterval"
+
+    def write(name: str, first: int) -> None:
+        raw.put(name, 2, first=first)
+        sink = (
+            raw.read().writeStream.format("json").partitionBy("name").option("checkpointLocation", str(raw.checkpoint))
+        )
+        assert sink.trigger(availableNow=True).start(str(landing.folder)).awaitTermination(180)
+
+    landing.spark.conf.set(every, "2")
+    try:
+        write("a.json", 0)
+        landing.run()
+        (written,) = (landing.folder / "name=n0").glob("*.json")
+        shutil.copy(written, written.with_name("left-behind.json"))
+        landing.put("old.json", 3, age=9 * DAY)
+        write("b.json", 10)
+        landing.run()
+        write("c.json", 20)
+    finally:
+        landing.spark.conf.unset(every)
+    assert (landing.folder / "_spark_metadata" / "1.compact").exists()
+    run = landing.audit()
+    assert codes(run, "source_files") == [Code.INFLIGHT]
+    assert next(r.evidence for r in run.results if r.check == "source_files")["waiting"] == 2
+    landing.run()
+    run = landing.audit()
+    assert set(statuses(run).values()) == {"pass"}
+    assert codes(run, "source_files") == []
+    assert answer(run) == "complete", run.pipelines[0].because
+    assert landing.spark.read.format("delta").load(str(landing.silver)).count() == 6
 
 
 @pytest.mark.long

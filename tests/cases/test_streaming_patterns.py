@@ -16,12 +16,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from recon.ledger.progress import PROGRESS, read_progress
-from recon.ledger.store import open_store
 from recon.model import RUNNING, ProgressWitness
-from recon.sinks.failpoints import BEFORE_LEDGER
-from recon.streams.advise import advise
-from recon.streams.listener import ProgressListener
+from recon.write.ledger.progress import PROGRESS, read_progress
+from recon.write.ledger.store import open_store
+from recon.write.sinks.failpoints import BEFORE_LEDGER
+from recon.write.streams.advise import advise
+from recon.write.streams.listener import ProgressListener
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
 from tests.support.failpoints import dies_at
 

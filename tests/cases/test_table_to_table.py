@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from recon import trace
-from recon.hook import foreach_batch
 from recon.model import RunResult
 from recon.project import CheckSpec, Pipeline, Project
 from recon.reports.books import balance
+from recon.write.hook import foreach_batch
 from tests.support import fault_cases
 from tests.support.kafka import LocalKafka
 

@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client.parser import text_string_to_metric_families
 
 from recon.audits.run import run_audit
-from recon.hook import foreach_batch
 from recon.project import Project
 from recon.project.telemetry import OpenLineage, OpenTelemetry, Prometheus
+from recon.write.hook import foreach_batch
 from tests.cases.lake import Lake
 from tests.support.http import receiver
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
 
 from recon.model import RunResult
 from recon.recovery.explain import explain
@@ -24,11 +22,6 @@ def steps_of_questions(run: RunResult) -> set[str]:
     (pipeline,) = run.pipelines
     questions = [incident for incident in pipeline.incidents if incident.codes == ("INCONCLUSIVE",)]
     return {step.command.split()[1] for incident in questions for step in incident.steps}
-
-
-def from_offset(lake: Lake, offset: int) -> str:
-    """startingOffsets of partition 0."""
-    return json.dumps({lake.topic: {"0": offset}})
 
 
 @pytest.mark.case(6, "CLOSED")
@@ -91,19 +84,6 @@ def test_a_row_is_lost_and_its_record_compacted_before_the_first_audit(make_lake
     assert refuted(run, "GAP"), told(run)
 
 
-@pytest.mark.case(46, "GAP")
-def test_a_lost_row_stays_a_loss_when_its_record_is_compacted(make_lake: MakeLake) -> None:
-    lake = make_lake(config=COMPACT)
-    lake.produce(10)
-    hook = lake.hook()
-    lake.run(lambda frame, batch_id: hook(frame.where("offset <> 4"), batch_id))
-    assert refuted(lake.audit(), "GAP")
-    lake.produce(10)
-    lake.kafka.compact(lake.topic)
-    run = lake.audit()
-    assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, told(run)
-
-
 @pytest.mark.case(20, "EXPLAINED")
 def test_one_offset_that_holds_no_record(make_lake: MakeLake) -> None:
     lake = make_lake()
@@ -114,45 +94,6 @@ def test_one_offset_that_holds_no_record(make_lake: MakeLake) -> None:
     assert [offset for _, offset in lake.values()] == [*range(8), *range(9, 14)]
     run = lake.audit()
     assert complete(run) and findings(run, "EXPLAINED"), told(run)
-
-
-@pytest.mark.case(52, "PHANTOM_ROWS")
-def test_a_transaction_that_is_open_at_the_first_audit_and_aborted_before_the_second(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    lake.produce(10)
-    open_one = lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 4, "open")
-    try:
-        lake.run()
-        assert len(lake.rows()) == 14
-        first = lake.audit()
-    finally:
-        open_one.abort()
-    assert failing(first) == set(), told(first)
-    lake.produce(5)
-    lake.run()
-    run = lake.audit()
-    assert refuted(run, "PHANTOM_ROWS") and ranges(findings(run, "PHANTOM_ROWS")) == {(0, 10, 14)}, told(run)
-
-
-@pytest.mark.case(80)
-def test_a_skipped_range_that_holds_only_a_marker(make_lake: MakeLake) -> None:
-    lake = make_lake(sink={"on_new_epoch": "warn"})
-    lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 10)
-    hook = lake.hook()
-
-    def stops(frame: DataFrame, batch_id: int) -> None:
-        if batch_id:
-            raise RuntimeError("stopped")
-        hook(frame, batch_id)
-
-    with pytest.raises(StreamingQueryException, match="stopped"):
-        lake.run(stops, per_trigger=10)
-    lake.produce(10)
-    lake.forget_checkpoint()
-    lake.run(starting=from_offset(lake, 11))
-    assert [entry.offsets[0].span for entry in lake.entries()] == [(0, 10), (11, 21)]
-    run = lake.audit()
-    assert complete(run), told(run)
 
 
 @pytest.mark.case(90, "RECREATED")

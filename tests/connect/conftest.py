@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 import recon
-from recon.ledger import open_ledger
 from recon.model import LedgerEntry, RunResult
 from recon.project import Project, as_project
+from recon.write.ledger import open_ledger
 from tests.support.connect import ConnectServer, new_session
 from tests.support.kafka import LocalKafka
 

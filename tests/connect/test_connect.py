@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import recon
-from recon.errors import ConfigError
-from recon.ledger.progress import PROGRESS
-from recon.ledger.store import open_store
+from recon.base.errors import ConfigError
 from recon.model import ReconStamp
-from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER
+from recon.write.ledger.progress import PROGRESS
+from recon.write.ledger.store import open_store
+from recon.write.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER
 from tests.cases.lake import complete, failing, told
 from tests.connect.conftest import EVIDENCE, ROOT, Stream
 from tests.support.connect import ConnectServer, new_session
@@ -205,7 +205,7 @@ def test_a_check_stops_the_query(stream: MakeStream) -> None:
     small = {"expression_is_true": {"arguments": {"expression": "id < 15"}, "config": {"on_failure": "stop"}}}
     lake = stream({**DELTA, "post_batch": [small]})
     lake.produce(*range(20))
-    with pytest.raises(PySparkException, match=r"recon\.errors\.GateError: post-batch check expression_is_true"):
+    with pytest.raises(PySparkException, match=r"recon\.base\.errors\.GateError: post-batch check expression_is_true"):
         lake.run(transform=keyed)
     assert rows_of(lake) == list(range(10))
 
@@ -235,7 +235,7 @@ def test_a_second_hook_of_the_sink_in_one_function(stream: MakeStream) -> None:
         second(frame, batch_id)
 
     for _ in range(2):
-        with pytest.raises(PySparkException, match=r"recon\.errors\.SinkError: .*another call of the hook wrote"):
+        with pytest.raises(PySparkException, match=r"recon\.base\.errors\.SinkError: .*another call of the hook wrote"):
             lake.run(write)
     assert rows_of(lake) == list(range(0, 10, 2))
     run = lake.audit()

@@ -1,4 +1,4 @@
-"""The process that is killed: real streams, one per sink kind, Kafka → hook → sink, all in one driver.
+"""The process that is killed: real streams, one per pipeline, Kafka → hook → sink, all in one driver.
 
     python -m tests.crash.child PLAN.json
 
@@ -21,8 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.crash.plan import Plan
+from recon.project import load
+from recon.write.sinks.failpoints import BEFORE_WRITE
+from tests.crash.plan import IN_SOAK, Plan
 from tests.crash.sinks import parsed
+from tests.support.checkpoints import CHECKPOINTS
 from tests.support.processes import of_session
 
 if TYPE_CHECKING:
@@ -30,7 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from recon.model import ReconStamp
+    from recon.project import Project
 
+# So many streams work at a time, the others wait or stand: they share two cores, and a database has time limits.
+_AT_ONCE = 12
 # A task of this partition stands still when the point is "during": the others finish, and leave what they wrote.
 _HELD_PARTITION = 1
 
@@ -41,7 +47,7 @@ class Stops:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.batch: dict[str, int] = {}
-        self._standing: set[str] = set()
+        self.standing: set[str] = set()
         self._lock = threading.Lock()
         self._file = os.open(plan.hits, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -50,7 +56,7 @@ class Stops:
 
     def reached(self, name: str, point: str) -> None:
         """Stands still for ever if this is the point; the caller's thread ends with the process."""
-        if point == "before_write" and self.plan.meets is not None:
+        if point == BEFORE_WRITE and name in self.plan.meets:
             self._meet(name)
         if self.armed(name, point):
             self.hit(name, point)
@@ -58,7 +64,7 @@ class Stops:
 
     def _meet(self, name: str) -> None:
         """Waits, once, until the same stream of the other driver is here, too."""
-        for start in (self.plan.start, self.plan.meets):
+        for start in (self.plan.start, self.plan.meets[name]):
             place = Path(f"{self.plan.hits}.meeting.{start}.{name}")
             if start == self.plan.start:
                 if place.exists():
@@ -72,10 +78,10 @@ class Stops:
 
     def hit(self, name: str, point: str) -> None:
         with self._lock:
-            if name not in self._standing:
+            if name not in self.standing:
                 _say(f"{name}: stands at {point}, micro-batch {self.batch[name]}")
                 self.note(sink=name, point=point, batch=self.batch[name])
-                self._standing.add(name)
+                self.standing.add(name)
 
     def note(self, **what: Any) -> None:
         os.write(self._file, (json.dumps({"start": self.plan.start, **what}) + "\n").encode())
@@ -85,14 +91,14 @@ class Stops:
         for name, point in self.plan.stop_at.items():
             if point == "during" and self.mark(name).exists():
                 self.hit(name, point)
-        return self._standing >= set(self.plan.stop_at)
+        return self.standing >= set(self.plan.stop_at)
 
     def mark(self, name: str) -> Path:
         """Where a worker process says that it stands in the middle of a task."""
         return Path(f"{self.plan.hits}.{self.plan.start}.{name}")
 
     def missing(self) -> list[str]:
-        return sorted(set(self.plan.stop_at) - self._standing)
+        return sorted(set(self.plan.stop_at) - self.standing)
 
 
 def held_up(mark: str) -> Callable[[int], bool]:
@@ -114,22 +120,71 @@ def run(plan: Plan) -> int:
     stops = Stops(plan)
     spark = _session(plan)
     _say("session")
-    queries = {name: _start(spark, plan, stops, name) for name in plan.pipelines}
+    project, waiting, queries = load(plan.project), list(plan.pipelines), dict[str, Any]()
+    deadline = time.monotonic() + plan.within
+    while waiting or plan.stop_at:
+        busy = [name for name, query in queries.items() if name not in stops.standing and query.isActive]
+        if plan.stop_at and (ended := queries.keys() - stops.standing - set(busy)):
+            _failed(name := min(ended), queries[name])
+            return 3
+        while waiting and len(busy) < _AT_ONCE:
+            busy.append(waiting.pop(0))
+            queries[busy[-1]] = _start(spark, plan, project, stops, busy[-1])
+        if plan.stop_at and (stops.all_stand() or time.monotonic() > deadline):
+            break
+        time.sleep(0.5)
     if not plan.stop_at:
         return _drain(spark, queries)
-    deadline = time.monotonic() + plan.within
-    while not stops.all_stand() and time.monotonic() < deadline:
-        for name, query in queries.items():
-            if not query.isActive:
-                _failed(name, query)
-                return 3
-        time.sleep(0.05)
     time.sleep(plan.settle)  # other tasks of a write that is held up come to their end
     if missing := stops.missing():
         print(f"after {plan.within:.0f} s not all stand: {', '.join(missing)}", flush=True)
+    kill_all(spark, stops)
+    raise AssertionError("unreachable")
+
+
+def kill_all(spark: SparkSession, stops: Stops) -> None:
+    """SIGKILL to this process and the JVM at once; the first start of a run keeps the JVM's classes before."""
+    if stops.plan.archive:
+        _keep_classes(spark, Path(stops.plan.archive))
+    _say("killed")
     stops.note(killed=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
-    raise AssertionError("unreachable")
+
+
+_INVOKE = ("javax.management.ObjectName", "java.lang.String", "[Ljava.lang.Object;", "[Ljava.lang.String;")
+
+
+def _keep_classes(spark: SparkSession, archive: Path) -> None:
+    """Makes the class data archive (JEP 350) of the running JVM: later starts take half the time.
+
+    A JVM that cannot do that says so in the log, and later starts go without.
+    """
+    part = archive.with_suffix(f".{os.getpid()}")
+    gateway: Any = spark.sparkContext._gateway
+    jvm = gateway.jvm
+
+    def array(of: Any, *values: Any) -> Any:
+        made = gateway.new_array(of, len(values))
+        for place, value in enumerate(values):
+            made[place] = value
+        return made
+
+    try:
+        beans = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+        command = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand"), "vmCds"
+        arguments = array(jvm.Object, array(jvm.String, "dynamic_dump", str(part)))
+        signature = array(jvm.String, "[Ljava.lang.String;")
+        # By the interface's method: the class that implements it is not visible outside its module.
+        of_name = jvm.java.lang.Class.forName
+        types = array(jvm.java.lang.Class, *map(of_name, _INVOKE))
+        invoke = of_name("javax.management.MBeanServer").getMethod("invoke", types)
+        invoke.invoke(beans, array(jvm.Object, *command, arguments, signature))
+        # Another process of the run may have made one meanwhile.
+        if not archive.exists():
+            part.replace(archive)
+        _say(f"{archive.stat().st_size >> 20} MB of classes kept")
+    except Exception as error:
+        _say(f"no class data archive: {error}")
 
 
 _BEGAN = time.monotonic()
@@ -141,8 +196,8 @@ def _say(what: str) -> None:
 
 
 def _cpu() -> float:
-    """CPU seconds of our session so far: on a busy machine the clock says little."""
-    ticks = sum(int(fields[11]) + int(fields[12]) for _, fields in of_session(os.getpid()))
+    """CPU seconds of our session so far, ended processes included: on a busy machine the clock says little."""
+    ticks = sum(int(ticks) for _, fields in of_session(os.getpid()) for ticks in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -153,20 +208,24 @@ def _session(plan: Plan) -> SparkSession:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": plan.java_options,
         "spark.python.daemon.module": "tests.crash.daemon",
-        # A task that stands still must not starve another stream.
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         # A start lives for a micro-batch or two: compiling their plans would be most of its work.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
+    if not IN_SOAK:
+        # Spark's checkpoint has no seam of recon's. Kills at random moments, in it as well, find Spark's default.
+        conf |= CHECKPOINTS
     conf |= plan.spark_conf
     if plan.classpath:
         conf |= {"spark.jars.packages": "", "spark.driver.extraClassPath": plan.classpath}
-    return spark_session("crash", master="local[64]", extra_packages=plan.packages, conf=conf)
+    # A task that stands still must not starve another stream.
+    slots = 4 + 2 * sum(point == "during" for point in plan.stop_at.values())
+    return spark_session("crash", master=f"local[{slots}]", extra_packages=plan.packages, conf=conf)
 
 
-def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> StreamingQuery:
+def _start(spark: SparkSession, plan: Plan, project: Project, stops: Stops, name: str) -> StreamingQuery:
     import recon
 
     def transform(frame: DataFrame, batch_id: int) -> DataFrame:
@@ -178,13 +237,13 @@ def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Streamin
         return parsed(frame)
 
     def entered(batch_id: int) -> bool:
-        return any(e.batch_id == batch_id for e in recon.open_ledger(hook.project).last(name, sinks[-1], 5))
+        return any(e.batch_id == batch_id for e in recon.open_ledger(project).last(name, sinks[-1], 5))
 
     def failpoint(point: str, stamp: ReconStamp) -> None:
         """The points of the last route's sink; those of another route are named after the first."""
         stops.reached(name, point if stamp.sink == sinks[-1] else f"first_route_{point}")
 
-    hook = recon.foreach_batch(plan.project, pipeline=name, transform=transform, failpoint=failpoint)
+    hook = recon.foreach_batch(project, pipeline=name, transform=transform, failpoint=failpoint)
     sinks = [sink.name for sink in hook.pipeline.sinks]
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -211,9 +270,10 @@ def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Streamin
 
 def _drain(spark: SparkSession, queries: dict[str, StreamingQuery]) -> int:
     failed = [name for name, query in queries.items() if _failed(name, query)]
+    _say("drained")
     gateway = spark.sparkContext._gateway
     spark.stop()
-    # The JVM ends when its input does; it is waited for, since it may have something to write at its end.
+    # The JVM ends when its input does.
     gateway.proc.stdin.close()
     gateway.proc.wait(120)
     return 3 if failed else 0
@@ -225,7 +285,7 @@ def _failed(name: str, query: StreamingQuery) -> bool:
         query.awaitTermination()
     except Exception as error:
         # The first line of what was raised in the hook, or of what Spark itself says.
-        ours = re.search(r"^recon\.errors\.(\w+: .*)$", str(error), re.MULTILINE)
+        ours = re.search(r"^recon\.base\.errors\.(\w+: .*)$", str(error), re.MULTILINE)
         print(f"query {name} ended: {ours[1] if ours else str(error).splitlines()[0]}", flush=True)
         traceback.print_exception(error)
         return True
@@ -235,15 +295,12 @@ def _failed(name: str, query: StreamingQuery) -> bool:
 def jars(packages: list[str]) -> str:
     """The classpath of Spark's packages as Ivy resolves them, for starts that need not ask it again."""
     from recon.local.jars import pyspark_home
-    from recon.local.spark import spark_session
+    from recon.local.spark import fetch_packages
 
-    spark = spark_session("jars", extra_packages=packages)
-    found = (spark.conf.get("spark.jars") or "").split(",")
-    spark.stop()
+    found = fetch_packages(packages)
     # This classpath stands before Spark's own, where `spark.jars` stands behind it: Spark's jars must stay its own.
     own = {jar.name.rpartition("-")[0] for jar in (pyspark_home() / "jars").glob("*.jar")}
-    paths = sorted(jar.removeprefix("file://") for jar in found if jar)
-    return ":".join(path for path in paths if Path(path).name.rpartition("-")[0].partition("_")[2] not in own)
+    return ":".join(str(jar) for jar in sorted(found) if jar.name.rpartition("-")[0].partition("_")[2] not in own)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 
 @pytest.fixture(scope="package")
-def classpath() -> str:
-    return resolve(package for adapter in ADAPTERS.values() for package in adapter.packages)
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="package")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of the JVM's classes; all processes of a run share it."""
-    own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "classes.jsa"
+def classpath(shared: Path) -> str:
+    packages = (package for adapter in ADAPTERS.values() for package in adapter.packages)
+    return resolve(packages, shared / "classpath.txt")
+
+
+@pytest.fixture(scope="package")
+def archive(shared: Path) -> Path:
+    """The file of the JVM's classes, which the first start makes."""
+    return shared / "classes.jsa"
 
 
 @pytest.fixture(scope="package")

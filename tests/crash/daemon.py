@@ -4,7 +4,7 @@ import confluent_kafka
 import pyarrow
 from pyspark.daemon import manager
 
-import recon.sinks.kafka.task
+import recon.write.sinks.kafka.task
 import tests.crash.child
 
 __all__ = ["confluent_kafka", "pyarrow", "recon", "tests"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -20,11 +21,11 @@ from typing import Any
 
 import yaml
 
-from recon.ledger import Ledger, open_ledger
 from recon.local.process import ChildProcess, tail
-from recon.local.spark import packages
 from recon.model import LedgerEntry, Level
 from recon.project import load
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.sinks.failpoints import BEFORE_WRITE
 from tests.crash.plan import POINTS, Plan
 from tests.crash.sinks import Adapter, Where, World, expected, record
 from tests.support.kafka import LocalKafka
@@ -33,16 +34,28 @@ from tests.support.processes import of_session, recon
 ROOT = Path(__file__).parents[2]
 # Twenty repairs and an audit take two minutes, and ten on a busy machine: a child that takes longer makes no progress.
 CHILD_TIMEOUT_S = 1800.0
+_ALL_THERE_IS = 1_000_000  # records in a micro-batch
 # Starting fast is what makes many rounds cheap; none of this changes what a crash leaves.
 _FAST = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable"
+_MAKES_ARCHIVE = " -XX:+IgnoreUnrecognizedVMOptions -XX:+RecordDynamicDumpInfo"
 
 
-def resolve(packages: Iterable[str]) -> str:
-    """The classpath of Delta, the Kafka connector and further packages, resolved once for many starts."""
-    command = [sys.executable, "-m", "tests.crash.child", "--jars", *sorted(set(packages))]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return ended.stdout.strip().splitlines()[-1]
+def resolve(packages: Iterable[str], kept: Path) -> str:
+    """The classpath of Delta, the Kafka connector and further packages, resolved once for many starts.
+
+    `kept`: the file that has it, for the other processes of a run.
+    """
+    with kept.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        if classpath := file.read():
+            return classpath
+        command = [sys.executable, "-m", "tests.crash.child", "--jars", *sorted(set(packages))]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        classpath = ended.stdout.strip().splitlines()[-1]
+        file.write(classpath)
+        return classpath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +170,7 @@ class Crashes:
             "name": "crash",
             "ledger": "recon",
             "kafka": {"bootstrap.servers": self.kafka.bootstrap_servers},
-            "spark": {
-                "master": "local[2]",
-                "conf": {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2, **self._spark_conf},
-                "packages": [*packages(), *sorted(self._packages)],
-            },
+            "spark": {"master": "local[2]", "conf": self._audit_conf},
             "pipelines": pipelines,
         }
         (self.folder / "recon.yml").write_text(yaml.safe_dump(document, sort_keys=False))
@@ -174,6 +183,18 @@ class Crashes:
     def _spark_conf(self) -> dict[str, str]:
         found = (adapter.spark_conf(self.world) for adapter in self.adapters.values())
         return {key: value for conf in found for key, value in conf.items()}
+
+    @property
+    def _audit_conf(self) -> dict[str, Any]:
+        """An audit's JVM starts as the children's do: with the jars on its classpath, so that it can share classes."""
+        return {
+            "spark.ui.enabled": False,
+            "spark.sql.shuffle.partitions": 2,
+            "spark.jars.packages": "",
+            "spark.driver.extraClassPath": self.classpath,
+            "spark.driver.extraJavaOptions": f"{_FAST} -XX:SharedArchiveFile={self.archive}",
+            **self._spark_conf,
+        }
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -202,14 +223,14 @@ class Crashes:
     def source(self) -> dict[Where, str]:
         """What a read_committed consumer sees."""
         seen = self.kafka.read(self.topic, "read_committed")
-        return {(one.partition, one.offset): (one.value or b"").decode() for one in seen}
+        return {(record.partition, record.offset): (record.value or b"").decode() for record in seen}
 
     # -- starts ------------------------------------------------------------------------------------
 
     def plan(self, **changes: Any) -> Plan:
-        options = _FAST
-        if self.archive.exists():
-            options += f" -XX:SharedArchiveFile={self.archive}"
+        # The start that finds no archive records what it needs to make it, if it is one that makes it.
+        known = self.archive.exists()
+        options = f" -XX:SharedArchiveFile={self.archive}" if known else _MAKES_ARCHIVE
         plan = Plan(
             project=str(self.folder),
             topic=self.topic,
@@ -220,7 +241,8 @@ class Crashes:
             per_trigger=self.per_trigger,
             classpath=self.classpath,
             packages=tuple(sorted(self._packages)),
-            java_options=options,
+            java_options=_FAST + options,
+            archive="" if known else str(self.archive),
             spark_conf=self._spark_conf,
         )
         return replace(plan, **changes)
@@ -232,20 +254,37 @@ class Crashes:
         self.starts += 1
         return Child(where, log, *([module] if module else []))
 
-    def warm_up(self) -> None:
-        """Drain what is there once, and keep the JVM's classes: later starts take half the time."""
-        # A driver of another test may start while it is written.
-        partial = self.folder / "classes.jsa"
-        self.drain(java_options=f"{_FAST} -XX:ArchiveClassesAtExit={partial}")
-        with contextlib.suppress(FileNotFoundError):
-            partial.replace(self.archive)
+    def drain(self, meeting: Sequence[str] = ()) -> list[Child]:
+        """Starts without a point to stop at: the streams read to the end of the topic.
 
-    def drain(self, **changes: Any) -> None:
-        """Start without a point to stop at: the streams read to the end of the topic."""
-        child = self.launch(self.plan(**changes))
+        Args:
+            meeting: pipelines that two drivers write at once, as when a scheduler loses sight of a driver and starts
+                another one: before its first write a stream of one driver waits for that of the other. Then each
+                reads to the end, or stops.
+
+        Returns:
+            The driver of all pipelines, and the other one of those that meet.
+        """
+        others = [name for name in self.adapters if name not in meeting]
+        first, second = self.starts, self.starts + 1
+        drivers = [self._drain([*meeting, *others], dict.fromkeys(meeting, second))]
+        if meeting:
+            drivers.append(self._drain(meeting, dict.fromkeys(meeting, first)))
+        for driver in drivers:
+            code, ended = self._wait(driver), driver.endings()
+            said = tail(driver.log, 60)
+            assert code == (3 if ended else 0) and ended.keys() <= set(meeting), f"a driver ended with {code}:\n{said}"
+        if gave_way := [name for name in meeting if all(name in driver.endings() for driver in drivers)]:
+            assert self._wait(self._drain(gave_way, {})) == 0
+        return drivers
+
+    def _drain(self, names: Sequence[str], meets: Mapping[str, int]) -> Child:
+        return self.launch(self.plan(pipelines=tuple(names), meets=dict(meets), per_trigger=_ALL_THERE_IS))
+
+    def _wait(self, child: Child) -> int:
         code = child.wait()
         self.seconds.append(time.monotonic() - child.began)
-        assert code == 0, f"the draining child ended with {code}:\n{tail(child.log, 60)}"
+        return code
 
     def kill_at(self, stop_at: Mapping[str, str], *, fresh: bool = False) -> list[Hit]:
         """One start that ends by SIGKILL, with each stream at its point; what stood where, as the child wrote it.
@@ -258,8 +297,7 @@ class Crashes:
         from_batch = {name: _next(planned[name]) for name in stop_at} if fresh else {}
         plan = self.plan(stop_at=dict(stop_at), from_batch=from_batch, pipelines=tuple(stop_at))
         child = self.launch(plan)
-        code = child.wait()
-        self.seconds.append(time.monotonic() - child.began)
+        code = self._wait(child)
         assert code == -signal.SIGKILL, f"start {plan.start} ended with {code}:\n{tail(child.log, 60)}"
         lines = [json.loads(line) for line in self._hits_file.read_text().splitlines()]
         mine = [line for line in lines if line["start"] == plan.start]
@@ -280,12 +318,12 @@ class Crashes:
         self.hits += hits
         return hits
 
-    def kill_at_random(self) -> None:
-        """One start that is killed from outside at a random moment of its work."""
-        planned = {name: self.planned(name) for name in self.adapters}
+    def kill_at_random(self, names: Sequence[str]) -> None:
+        """One start of these pipelines that is killed from outside at a random moment of its work."""
+        planned = {name: self.planned(name) for name in names}
         # Armed at a micro-batch that never comes: it runs until it is killed.
-        plan = self.plan(stop_at=dict.fromkeys(self.adapters, "before_write"), within=600.0)
-        plan = replace(plan, from_batch=dict.fromkeys(self.adapters, sys.maxsize))
+        plan = self.plan(stop_at=dict.fromkeys(names, BEFORE_WRITE), pipelines=tuple(names), within=600.0)
+        plan = replace(plan, from_batch=dict.fromkeys(names, sys.maxsize))
         child = self.launch(plan)
         try:
             at_work = lambda: any(self.planned(name) != was for name, was in planned.items())  # noqa: E731
@@ -305,7 +343,7 @@ class Crashes:
     def planned(self, name: str) -> tuple[int, bool]:
         """The last micro-batch planned in the checkpoint, and whether Spark committed it; (-1, True) for none."""
         folder = self.folder / "checkpoints" / name
-        offsets = [int(one.name) for one in (folder / "offsets").glob("[0-9]*")]
+        offsets = [int(file.name) for file in (folder / "offsets").glob("[0-9]*")]
         last = max(offsets, default=-1)
         return last, last < 0 or (folder / "commits" / str(last)).exists()
 
@@ -321,33 +359,42 @@ class Crashes:
 
     # -- schedules ---------------------------------------------------------------------------------
 
-    def rounds(self, count: int, own_count: int, variant_count: int) -> None:
-        """`count` rounds of every point for all sinks at once; then `own_count` of each sink's own seams.
+    def rounds(
+        self, kinds: Mapping[str, Sequence[str]], count: int, own_count: int, variant_count: int
+    ) -> list[tuple[dict[str, str], bool]]:
+        """The kills of some rounds, each of which hits every sink at every point: where each start stops, and if fresh.
 
-        Variants take part in the first `variant_count` of them. In odd rounds a kill may hit a micro-batch that is
-        being recovered; in even ones the recovery goes through first.
+        The pipelines of a kind share its points out, so that a round has fewer starts. In odd rounds a kill may hit a
+        micro-batch that is being recovered; in even ones the recovery goes through first.
+
+        Args:
+            kinds: sink kind → its pipelines.
+            count: how many rounds.
+            own_count: seams of the sink itself are hit in so many of them.
+            variant_count: variants take part in so many of them.
         """
+        starts: list[tuple[dict[str, str], bool]] = []
         for number in range(count):
-            order = list(POINTS)
-            self.random.shuffle(order)
-            names = self._taking_part(number, variant_count)
-            for point in order if names else ():
-                self.kill_at(dict.fromkeys(names, point), fresh=number % 2 == 1)
-        most = max(len(adapter.points) for adapter in self.adapters.values())
-        for number in range(own_count):
-            for place in range(most):
-                own = {name: self.adapters[name].points for name in self._taking_part(number, variant_count)}
-                at = {name: points[place] for name, points in own.items() if place < len(points)}
-                if at:
-                    self.kill_at(at, fresh=number % 2 == 1)
-
-    def _taking_part(self, number: int, variant_count: int) -> list[str]:
-        """The sinks of a round."""
-        return [name for name, adapter in self.adapters.items() if number < variant_count or not adapter.variant]
+            began = len(starts)
+            for names in kinds.values():
+                adapter = self.adapters[names[0]]
+                if adapter.variant and number >= variant_count:
+                    continue
+                points = [*POINTS, *(adapter.points if number < own_count else ())]
+                self.random.shuffle(points)
+                if len(names) > 1:
+                    # A kill before the write leaves a micro-batch in whose recovery every other point comes.
+                    points.sort(key=lambda point: point != BEFORE_WRITE)
+                for place, point in enumerate(points):
+                    start, pipeline = divmod(place, len(names))
+                    while len(starts) <= began + start:
+                        starts.append(({}, number % 2 == 1))
+                    starts[began + start][0][names[pipeline]] = point
+        return starts
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """(sink, point) → kills that hit it, from what the children wrote."""
-        return Counter((hit.sink, hit.point) for hit in self.hits)
+        """(sink kind, point) → kills that hit it, from what the children wrote."""
+        return Counter((self.adapters[hit.sink].kind, hit.point) for hit in self.hits)
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -429,6 +476,19 @@ class Outcome:
         restored = self.attempts["rebuilt"]
         cells = [self.sink, self.label, sum(self.kills.values()), self.records, self.rows, len(self.lost)]
         return "| " + " | ".join(str(c) for c in (*cells, len(self.doubled), again, restored)) + " |"
+
+
+def together(kind: str, outcomes: Sequence[Outcome]) -> Outcome:
+    """What came of all pipelines of a kind."""
+    whole = Outcome(sink=kind, label=outcomes[0].label, records=sum(o.records for o in outcomes), kills=Counter())
+    for outcome in outcomes:
+        whole.rows += outcome.rows
+        whole.kills += outcome.kills
+        whole.attempts += outcome.attempts
+        whole.labels |= outcome.labels
+        for name in ("lost", "doubled", "foreign", "twice_committed", "unentered", "broken_chain"):
+            getattr(whole, name).extend((outcome.sink, what) for what in getattr(outcome, name))
+    return whole
 
 
 def _next(planned: tuple[int, bool]) -> int:

@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_WRITE
+from recon.write.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_WRITE
 
 # The seams of every sink, in the order a micro-batch passes them. "during" (a task stands still at a row) and
 # "before_spark_commit" (the hook has returned) are the child's own, the others the hook's.
@@ -26,7 +26,8 @@ class Plan:
     `stop_at`: pipeline → the point at which it is to stand when the process is killed; empty: drain and end.
     `from_batch`: pipeline → the first micro-batch whose points count (to skip a replayed one).
     `doubled`: the pipelines whose first micro-batch a repair test writes twice.
-    `meets`: the start that each pipeline waits for before its first write, so that two drivers write at once.
+    `meets`: pipeline → the start that it waits for before its first write, so that two drivers write at once.
+    `archive`: where the start keeps the JVM's classes before it is killed; empty: nowhere.
     `within`: seconds after which the kill comes even if not all stand.
     """
 
@@ -39,14 +40,15 @@ class Plan:
     stop_at: dict[str, str] = field(default_factory=dict)
     from_batch: dict[str, int] = field(default_factory=dict)
     doubled: tuple[str, ...] = ()
-    meets: int | None = None
+    meets: dict[str, int] = field(default_factory=dict)
     per_trigger: int = 30
-    within: float = 900.0
+    within: float = 1500.0
     settle: float = 0.5
     checkpoints: str = "checkpoints"
     classpath: str = ""
     packages: tuple[str, ...] = ()
     java_options: str = ""
+    archive: str = ""
     spark_conf: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:

@@ -2,19 +2,18 @@
 
     python -m tests.crash.repairs faults|kill|finish PLAN.json
 
-There is one pipeline per point. Repairs run one after another; each stops at the point that the plan names for it, and
+There are several pipelines. Repairs run one after another; each stops at the point that the plan names for it, and
 stands still there while the others run. When all stand, the process group gets SIGKILL.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +21,11 @@ from pyspark.errors import StreamingQueryException
 
 import recon
 from recon.model import REMOVALS, ReconStamp
-from recon.project import load
+from recon.project import Project, load
 from recon.recovery.repair.run import Repaired, repair
 from recon.reports import run_results
-from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
-from tests.crash.child import Stops, _say, _session, held_up
+from recon.write.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from tests.crash.child import Stops, _say, _session, held_up, kill_all
 from tests.crash.plan import Plan
 from tests.crash.sinks import parsed
 
@@ -52,7 +51,9 @@ class _Enough(Exception):
 
 
 def faults(plan: Plan) -> None:
-    """Each pipeline loses a micro-batch, and doubles its first one where the plan says so; an audit tells.
+    """Makes the faults, lets the test read what they left, and then kills the repairs.
+
+    Each pipeline loses a micro-batch, and doubles its first one where the plan says so; an audit tells.
 
     For the latter a query writes the first micro-batch before another one, on a fresh checkpoint, reads from the start.
     One of its micro-batches does not reach the hook.
@@ -72,12 +73,16 @@ def faults(plan: Plan) -> None:
     shutil.rmtree(Path(plan.project) / plan.checkpoints)
     _run(spark, plan, swallowing)
     _audit(spark, plan)
+    goes_on(plan).touch()
+    while goes_on(plan).exists():
+        time.sleep(0.05)
+    kill(plan)
 
 
 def kill(plan: Plan) -> None:
-    """Repairs every pipeline until each stands at its point, and ends by SIGKILL."""
+    """Repairs every pipeline that has a point until each stands at its own, and ends by SIGKILL."""
     spark, stops = _session(plan), Stops(plan)
-    for name in plan.pipelines:
+    for name in plan.stop_at:
         stops.batch[name] = 0
         thread = threading.Thread(target=_repair, args=(spark, plan, stops, name), daemon=True)
         thread.start()
@@ -86,8 +91,7 @@ def kill(plan: Plan) -> None:
             assert time.monotonic() < deadline, f"{name} does not reach {plan.stop_at[name]}"
             time.sleep(0.05)
         assert thread.is_alive(), f"the repair of {name} ended before {plan.stop_at[name]}"
-    stops.note(killed=True)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    kill_all(spark, stops)
 
 
 def finish(plan: Plan) -> None:
@@ -105,7 +109,8 @@ def finish(plan: Plan) -> None:
 
 def _repair(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> list[Repaired]:
     """Repairs the sinks of a pipeline one after another; the points are those of the last one."""
-    sinks = [sink.name for sink in load(plan.project).find_pipeline(name).sinks]
+    project = _project(plan.project)
+    sinks = [sink.name for sink in project.find_pipeline(name).sinks]
 
     def failpoint(point: str, stamp: ReconStamp) -> None:
         if stamp.sink == sinks[-1]:
@@ -120,7 +125,7 @@ def _repair(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> list[Re
     repaired = []
     for sink in sinks:
         done = repair(
-            plan.project,
+            project,
             name,
             sink,
             transform=held if holds else parsed,
@@ -156,9 +161,10 @@ def _query(
     name: str,
     around: Callable[[Callable[[DataFrame, int], None], DataFrame, int], None],
 ) -> StreamingQuery:
-    hook = recon.foreach_batch(plan.project, pipeline=name, transform=parsed)
+    project = _project(plan.project)
+    hook = recon.foreach_batch(project, pipeline=name, transform=parsed)
     return (
-        recon.read_kafka(spark, plan.project, name, startingOffsets="earliest", maxOffsetsPerTrigger=plan.per_trigger)
+        recon.read_kafka(spark, project, name, startingOffsets="earliest", maxOffsetsPerTrigger=plan.per_trigger)
         .writeStream.queryName(name)
         .foreachBatch(lambda frame, batch_id: around(hook, frame, batch_id))
         .option("checkpointLocation", str(Path(plan.project) / plan.checkpoints / name))
@@ -167,15 +173,25 @@ def _query(
     )
 
 
+@lru_cache
+def _project(folder: str) -> Project:
+    return load(folder)
+
+
 def _audit(spark: SparkSession, plan: Plan) -> None:
     """An audit of the project, in this process, for the test to read."""
-    run_results.write(recon.run_audit(plan.project, spark=spark), audit_of(plan))
+    run_results.write(recon.run_audit(_project(plan.project), spark=spark), audit_of(plan))
     _say("audited")
 
 
 def audit_of(plan: Plan) -> Path:
     """The results of the audit of a start."""
     return Path(plan.project) / f"audit-{plan.start}.json"
+
+
+def goes_on(plan: Plan) -> Path:
+    """The file that a start makes when its faults are there; it goes on when the test has removed it."""
+    return Path(f"{plan.hits}.{plan.start}.faults")
 
 
 if __name__ == "__main__":

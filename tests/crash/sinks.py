@@ -1,7 +1,8 @@
-"""What the crash kit needs to know of a sink kind: one entry of `ADAPTERS` each.
+"""What the crash kit needs to know of a sink kind: one entry of `KINDS` each.
 
 An adapter says how the sink stands in recon.yml, how its rows are read back without recon, what its label is, and which
-seams of its own it has. Nothing else in the kit knows a kind by name.
+seams of its own it has. Nothing else in the kit knows a kind by name. A kind makes as many pipelines as a test wants,
+each with a sink of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,9 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """One sink kind of the kit; `name` is the pipeline, and the sink where `sinks` does not name several.
+    """A pipeline of one sink kind; `name` is the pipeline, and the sink where `sinks` does not name several.
 
+    `of`: the kind of which this is one pipeline of several; the name where it is the only one.
     `config`: the sink's mapping in recon.yml, without its name; `{sink}` in its target is the sink's name.
     `routes`: how rows are split between `sinks`; then points are those of the last one, and the first one's are
     called `first_route_…`.
@@ -103,6 +105,12 @@ class Adapter:
     needs: tuple[str, ...] = ()
     prepare: Callable[[World], None] = lambda world: None
     spark_conf: Callable[[World], Mapping[str, str]] = lambda world: {}
+    of: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The entry of `KINDS` that it is one of."""
+        return self.of or self.name
 
     @property
     def entered(self) -> tuple[str, ...]:
@@ -180,71 +188,76 @@ def delta_rows(*names: str) -> Callable[[World], list[dict[str, Any]]]:
     return read
 
 
-DELTA = Adapter(
-    name="delta",
-    config=lambda world: {"kind": "delta", "target": "delta"},
-    read=delta_rows("delta"),
-    checks=("delta_history", "source_rows"),
-)
+def delta(name: str, **config: Any) -> Adapter:
+    """A Delta table that is appended to; `config` are further keys of the sink."""
+    return Adapter(
+        name=name,
+        config=lambda world: {"kind": "delta", "target": name, **config},
+        read=delta_rows(name),
+        checks=("delta_history", "source_rows"),
+    )
 
-DELTA_MERGE = Adapter(
-    name="delta_merge",
-    config=lambda world: {
-        "kind": "delta_merge",
-        "target": "delta_merge",
-        "keys": ["id"],
-        "delete_when": "op = 'd'",
-    },
-    read=delta_rows("delta_merge"),
-    rewrites=True,
-    deletes=True,
-    points=("reduced",),
-    checks=("delta_history", "source_rows"),
-)
 
-ROUTED = Adapter(
-    name="routed",
-    routes={"by": "n % 3 = 0", "to": {"true": "thirds"}, "otherwise": "others"},
-    sinks=("thirds", "others"),
-    config=lambda world: {"kind": "delta", "target": "routed/{sink}"},
-    read=delta_rows("routed/thirds", "routed/others"),
-    points=("first_route_before_write", "first_route_after_write", "first_route_after_ledger"),
-    checks=("delta_history", "source_rows"),
-    pipeline_checks=("atomicity",),
-)
+def delta_merge(name: str, *, deletes: bool = True) -> Adapter:
+    """A Delta table that is merged into."""
+    delete_when = {"delete_when": "op = 'd'"} if deletes else {}
+    return Adapter(
+        name=name,
+        config=lambda world: {"kind": "delta_merge", "target": name, "keys": ["id"], **delete_when},
+        read=delta_rows(name),
+        rewrites=True,
+        deletes=deletes,
+        points=("reduced",),
+        checks=("delta_history", "source_rows"),
+    )
+
+
+def routed(name: str, **config: Any) -> Adapter:
+    """A pipeline with two Delta tables; `config` are further keys of both sinks."""
+    thirds, others = f"{name}_thirds", f"{name}_others"
+    return Adapter(
+        name=name,
+        routes={"by": "n % 3 = 0", "to": {"true": thirds}, "otherwise": others},
+        sinks=(thirds, others),
+        config=lambda world: {"kind": "delta", "target": "{sink}", **config},
+        read=delta_rows(thirds, others),
+        points=("first_route_before_write", "first_route_after_write", "first_route_after_ledger"),
+        checks=("delta_history", "source_rows"),
+        pipeline_checks=("atomicity",),
+    )
 
 
 # -- Iceberg ---------------------------------------------------------------------------------------
 
 
-def iceberg(name: str, **more: Any) -> Adapter:
-    """A table of its own in a catalog of PostgreSQL, read back by pyiceberg."""
-    target = f"{name}.sales.orders"
+def iceberg(name: str, kind: str, **config: Any) -> Adapter:
+    """A table in the kind's catalog in PostgreSQL, read back by pyiceberg; `config` are further keys of the sink."""
+    merges = kind == "iceberg_merge"
 
     def lake(world: World) -> Lake:
         assert world.postgres is not None
-        return lake_of_postgres(name, world.folder / name, world.postgres, world.tag)
+        return lake_of_postgres(kind, world.folder / kind, world.postgres, world.tag)
 
-    def config(world: World) -> dict[str, Any]:
+    def keys(world: World) -> dict[str, Any]:
         catalog, server = dict(lake(world).properties), world.server("postgres")
         catalog["uri"] = catalog["uri"].replace(server.password, '{{ env_var("CRASH_POSTGRES_PASSWORD") }}')
-        return {"kind": name, "target": target, "catalog": catalog, **more.get("config", {})}
+        return {"kind": kind, "target": f"{kind}.sales.{name}", "catalog": catalog, **config}
 
     def conf(world: World) -> Mapping[str, str]:
         assert world.postgres is not None
         return spark_conf(lake(world), world.postgres, world.tag)
 
     def read(world: World) -> list[dict[str, Any]]:
-        return list(lake(world).table().scan().to_arrow().to_pylist())
+        return list(lake(world).table(name).scan().to_arrow().to_pylist())
 
     return Adapter(
         name=name,
-        config=config,
+        config=keys,
         read=read,
-        rewrites=more.get("rewrites", False),
-        deletes=more.get("rewrites", False),
-        points=more["points"],
-        variant=more.get("variant", False),
+        rewrites=merges,
+        deletes=merges,
+        points=(*(("reduced", "merged") if merges else ()), "branch_created", "branch_written", "published"),
+        variant=not merges,  # all but one of its statements is of a MERGE, too
         checks=("iceberg_history", "source_rows"),
         packages=(*ICEBERG, POSTGRES_JDBC),
         needs=("postgres",),
@@ -252,56 +265,56 @@ def iceberg(name: str, **more: Any) -> Adapter:
     )
 
 
-_ICEBERG_POINTS = ("branch_created", "branch_written", "published")
-ICEBERG_APPEND = iceberg("iceberg", points=_ICEBERG_POINTS, variant=True)  # all but one statement is of a MERGE, too
-ICEBERG_MERGE = iceberg(
-    "iceberg_merge",
-    config={"keys": ["id"], "delete_when": "op = 'd'"},
-    rewrites=True,
-    points=("reduced", "merged", *_ICEBERG_POINTS),
-)
-
-
 # -- files -----------------------------------------------------------------------------------------
 
 
-def _parquet_rows(world: World) -> list[dict[str, Any]]:
-    """What the manifests name, read by pyarrow."""
-    import pyarrow.parquet as pq
+def files(name: str, kind: str = "parquet") -> Adapter:
+    """Files with manifests; read back are those that the manifests name, JSON by Python and Parquet by pyarrow."""
 
-    from recon.sinks.files.reading import batch_files
+    def read(world: World) -> list[dict[str, Any]]:
+        import pyarrow.parquet as pq
 
-    files = batch_files(str(world.folder / "parquet"))
-    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+        from recon.write.sinks.files.reading import batch_files
 
+        found: list[dict[str, Any]] = []
+        for file in batch_files(str(world.folder / name)):
+            if kind == "parquet":
+                found += pq.ParquetFile(file).read().to_pylist()
+            else:
+                found += [json.loads(line) for line in Path(file).read_text().splitlines()]
+        return found
 
-PARQUET = Adapter(
-    name="parquet",
-    config=lambda world: {"kind": "parquet", "target": "parquet"},
-    read=_parquet_rows,
-    points=("files_written", "manifest_written"),
-    checks=("sink_commits", "source_rows"),
-)
+    return Adapter(
+        name=name,
+        config=lambda world: {"kind": kind, "target": name},
+        read=read,
+        points=("files_written", "manifest_written"),
+        checks=("sink_commits", "source_rows"),
+    )
 
 
 # -- databases -------------------------------------------------------------------------------------
 
 _COLUMNS = ("id", "n", "op", "_batch_id", "_source_topic", "_source_partition", "_source_offset")
 _JDBC_POINTS = ("stage_created", "staged", "transaction_open", "before_commit", "committed")
+_JDBC_DRIVERS = {"postgres": POSTGRES_JDBC, "mariadb": MARIADB_JDBC}
 
 
-def jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: Any) -> Adapter:
-    def config(world: World) -> dict[str, Any]:
+def jdbc(name: str, product: str, kind: str, **config: Any) -> Adapter:
+    """A table of a database; `config` are further keys of the sink."""
+    upserts, guarded = kind == "jdbc_upsert", config.get("guard", True)
+
+    def keys(world: World) -> dict[str, Any]:
         server = world.server(product)
         password = f'{{{{ env_var("CRASH_{product.upper()}_PASSWORD") }}}}'
         connection = {"url": world.url(product), "user": server.user, "password": password}
-        keys = {"keys": ["id"]} if key else {}
-        return {"kind": kind, "target": name, "connection": connection, **keys, **more.get("config", {})}
+        by_key = {"keys": ["id"]} if upserts else {}
+        return {"kind": kind, "target": name, "connection": connection, **by_key, **config}
 
     def prepare(world: World) -> None:
         world.sql(
             product,
-            f"CREATE TABLE {name} (id bigint {'PRIMARY KEY' if key else ''}, n bigint, op varchar(10), "
+            f"CREATE TABLE {name} (id bigint {'PRIMARY KEY' if upserts else ''}, n bigint, op varchar(10), "
             "_batch_id bigint, _source_topic varchar(100), _source_partition int, _source_offset bigint)",
         )
 
@@ -309,36 +322,27 @@ def jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: An
         found = world.sql(product, f"SELECT {', '.join(_COLUMNS)} FROM {name}")
         return [dict(zip(_COLUMNS, row, strict=True)) for row in found]
 
-    label = more.get("label", "exactly-once")
     return Adapter(
         name=name,
-        config=config,
+        config=keys,
         prepare=prepare,
         read=read,
-        label=label,
-        rewrites=key,
-        points=_JDBC_POINTS if label == "exactly-once" else (),
+        label="exactly-once" if guarded else "at-least-once",
+        rewrites=upserts,
+        points=_JDBC_POINTS if guarded else (),
         checks=("sink_commits", "source_rows"),
-        packages=(java,),
+        packages=(_JDBC_DRIVERS[product],),
         needs=(product,),
         variant=(product, kind) != ("postgres", "jdbc_upsert"),
     )
 
 
-POSTGRES_UPSERT = jdbc("postgres_upsert", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC)
-MARIADB_UPSERT = jdbc("mariadb_upsert", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC)
-POSTGRES_APPEND = jdbc("postgres_append", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC)
-POSTGRES_PLAIN = jdbc(
-    "postgres_plain", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC,
-    config={"guard": False}, label="at-least-once",
-)  # fmt: skip
-
-
 # -- Kafka -----------------------------------------------------------------------------------------
 
 
-def kafka(name: str, **more: Any) -> Adapter:
+def kafka(name: str, **config: Any) -> Adapter:
     """A sink that writes to a topic of its own; read back by a consumer that sees committed records only."""
+    transactions = config.get("mode") != "at_least_once"
 
     def prepare(world: World) -> None:
         world.kafka.create_topic(f"{world.tag}_{name}", 2)
@@ -354,7 +358,6 @@ def kafka(name: str, **more: Any) -> Adapter:
             for value, headers in committed_records(world.kafka, f"{world.tag}_{name}")
         ]
 
-    label = more.pop("label", "exactly-once")
     return Adapter(
         name=name,
         config=lambda world: {
@@ -363,14 +366,14 @@ def kafka(name: str, **more: Any) -> Adapter:
             "marker_topic": f"{world.tag}_markers",
             "value_format": "json",
             "key": "id",
-            **more,
+            **config,
         },
         prepare=prepare,
         read=read,
-        label=label,
-        points=("planned", "tasks_committed", "marked") if label == "exactly-once" else (),
+        label="exactly-once" if transactions else "at-least-once",
+        points=("planned", "tasks_committed", "marked") if transactions else (),
         checks=("sink_commits", "source_rows"),
-        variant=label != "exactly-once",
+        variant=not transactions,
     )
 
 
@@ -402,21 +405,23 @@ def committed_records(kafka: LocalKafka, topic: str) -> list[tuple[bytes, dict[s
     return found
 
 
-KAFKA = kafka("kafka")
-KAFKA_PLAIN = kafka("kafka_plain", mode="at_least_once", label="at-least-once")
+KINDS: Mapping[str, Callable[[str], Adapter]] = {
+    "delta": delta,
+    "delta_merge": delta_merge,
+    "iceberg": lambda name: iceberg(name, "iceberg"),
+    "iceberg_merge": lambda name: iceberg(name, "iceberg_merge", keys=["id"], delete_when="op = 'd'"),
+    "parquet": files,
+    "routed": routed,
+    "postgres_upsert": lambda name: jdbc(name, "postgres", "jdbc_upsert"),
+    "mariadb_upsert": lambda name: jdbc(name, "mariadb", "jdbc_upsert"),
+    "postgres_append": lambda name: jdbc(name, "postgres", "jdbc_append"),
+    "postgres_plain": lambda name: jdbc(name, "postgres", "jdbc_append", guard=False),
+    "kafka": kafka,
+    "kafka_plain": lambda name: kafka(name, mode="at_least_once"),
+}
+ADAPTERS: Mapping[str, Adapter] = {kind: make(kind) for kind, make in KINDS.items()}
 
-_ALL = (
-    DELTA,
-    DELTA_MERGE,
-    ICEBERG_APPEND,
-    ICEBERG_MERGE,
-    PARQUET,
-    ROUTED,
-    POSTGRES_UPSERT,
-    MARIADB_UPSERT,
-    POSTGRES_APPEND,
-    POSTGRES_PLAIN,
-    KAFKA,
-    KAFKA_PLAIN,
-)
-ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in _ALL}
+
+def pipeline_of(kind: str, name: str) -> Adapter:
+    """A further pipeline of a kind."""
+    return replace(KINDS[kind](name), of=kind)

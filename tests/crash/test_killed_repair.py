@@ -8,38 +8,37 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from recon.evidence import delta_log, kafka_markers, manifests
+from recon.base.storage import Storage
+from recon.local.process import tail
 from recon.model import REMOVALS, REPAIRS, Level, RunResult
 from recon.model.wire.markers import Owner
 from recon.reports import run_results
-from recon.sinks.files.reading import batch_files
-from recon.storage import Storage
-from tests.crash.harness import Crashes, Outcome
+from recon.witness import delta_log, kafka_markers, manifests
+from tests.crash.harness import CHILD_TIMEOUT_S, Child, Crashes, Outcome
 from tests.crash.plan import IN_SOAK, Plan
-from tests.crash.repairs import REPAIR_POINTS, audit_of
-from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, World, delta_rows, jdbc, kafka
-from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
+from tests.crash.repairs import REPAIR_POINTS, audit_of, goes_on
+from tests.crash.sinks import Adapter, delta, delta_merge, files, jdbc, kafka, routed
 from tests.support.kafka import LocalKafka
+from tests.support.processes import until
 
-# Four starts, of minutes each on a busy machine, before the first test.
+# Three starts, of minutes each on a busy machine, before the first test.
 pytestmark = pytest.mark.timeout(3600)
 
-# Where a repair that died at a point is killed once more; one that died behind its last write has no points left.
-AGAIN = {
+# Where the repair of a Delta sink is killed first, and then once more: together all points. A repair that died behind
+# its last write has no points left.
+DELTA = {
     "before_write": "after_write",
     "during": "after_ledger",
-    "after_write": "removal_before_write",
     "before_ledger": "removal_after_write",
-    "after_ledger": "removal_before_ledger",
-    "removal_before_write": "removal_after_write",
+    "after_write": "removal_before_write",
+    "removal_before_write": "removal_before_ledger",
 }
+DELTA_VARIANTS = {"after_ledger": "removal_before_ledger", "removal_after_write": None, "removal_before_ledger": None}
 # The points of a step from which on it is committed, and that from which on the ledger has it.
 COMMITTED = ("committed", "manifest_written", "marked", "after_write", "before_ledger", "after_ledger")
 
@@ -59,80 +58,34 @@ class Killed:
         return not self.adapter.rewrites and self.adapter.name not in (*FILES, *TOPICS)
 
 
-def _config(world: World) -> dict[str, Any]:
-    return {"kind": "delta", "target": "{sink}", "on_new_epoch": "warn"}
+def _appends(name: str, product: str) -> Adapter:
+    return jdbc(name, product, "jdbc_append", on_new_epoch="warn")
 
 
-def _appends(name: str, product: str, java: str) -> Adapter:
-    return jdbc(name, product, "jdbc_append", key=False, java=java, config={"on_new_epoch": "warn"})
-
-
-def _merges(name: str) -> Adapter:
-    def config(world: World) -> dict[str, Any]:
-        # With delete_when a repair is refused: a deleted key leaves no trace in the table.
-        return {"kind": "delta_merge", "target": "{sink}", "keys": ["id"]}
-
-    return replace(DELTA_MERGE, name=name, config=config, read=delta_rows(name), deletes=False)
-
-
-def _files(name: str, kind: str) -> Adapter:
-    def config(world: World) -> dict[str, Any]:
-        return {"kind": kind, "target": "{sink}"}
-
-    def read(world: World) -> list[dict[str, Any]]:
-        """What the manifests name; JSON by Python, Parquet by pyarrow."""
-        found: list[dict[str, Any]] = []
-        for file in batch_files(str(world.folder / name)):
-            if kind == "parquet":
-                found += pq.ParquetFile(file).read().to_pylist()
-            else:
-                found += [json.loads(line) for line in Path(file).read_text().splitlines()]
-        return found
-
-    return replace(PARQUET, name=name, config=config, read=read)
-
-
-def _routed(name: str) -> Adapter:
-    sinks = f"{name}_thirds", f"{name}_others"
-    return replace(
-        ROUTED,
-        name=name,
-        routes={"by": "n % 3 = 0", "to": {"true": sinks[0]}, "otherwise": sinks[1]},
-        sinks=sinks,
-        config=_config,
-        read=delta_rows(*sinks),
-    )
+def _delta(point: str, again: str | None, *, variant: bool = False) -> Killed:
+    return Killed(delta(point, on_new_epoch="warn"), point, again, variant)
 
 
 FILES = ("parquet_written", "json_committed", "parquet_entered")
 TOPICS = ("topic_produced", "topic_marked")
 _ALL = (
-    *(
-        Killed(replace(DELTA, name=point, config=_config, read=delta_rows(point)), point, AGAIN.get(point))
-        for point in REPAIR_POINTS
-    ),
-    Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written"),
-    Killed(_files("json_committed", "json"), "manifest_written", variant=True),
-    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write", variant=True),
+    *(_delta(point, again) for point, again in DELTA.items()),
+    *(_delta(point, again, variant=True) for point, again in DELTA_VARIANTS.items()),
+    Killed(files("parquet_written"), "files_written", "manifest_written"),
+    Killed(files("json_committed", "json"), "manifest_written", variant=True),
+    Killed(files("parquet_entered"), "before_write", "after_write", variant=True),
     Killed(kafka("topic_produced"), "produced", "before_ledger"),
     Killed(kafka("topic_marked"), "marked", variant=True),
-    Killed(_routed("routed_writing"), "before_write", "after_write"),
-    Killed(_routed("routed_written"), "before_ledger", "removal_after_write", variant=True),
-    Killed(_merges("merge_reduced"), "reduced", "after_write"),
-    Killed(_merges("merge_written"), "before_ledger", variant=True),
-    Killed(_appends("postgres_open", "postgres", POSTGRES_JDBC), "transaction_open", "removal_after_write"),
-    Killed(
-        _appends("postgres_written", "postgres", POSTGRES_JDBC), "after_write", "removal_transaction_open", variant=True
-    ),
-    Killed(_appends("mariadb_removing", "mariadb", MARIADB_JDBC), "removal_before_commit", "removal_before_ledger"),
-    Killed(
-        jdbc("postgres_upserting", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC),
-        "before_commit",
-        "after_ledger",
-    ),
-    Killed(
-        jdbc("mariadb_upserted", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC), "after_write", variant=True
-    ),
+    Killed(routed("routed_writing", on_new_epoch="warn"), "before_write", "after_write"),
+    Killed(routed("routed_written", on_new_epoch="warn"), "before_ledger", "removal_after_write", variant=True),
+    # With delete_when a repair is refused: a deleted key leaves no trace in the table.
+    Killed(delta_merge("merge_reduced", deletes=False), "reduced", "after_write"),
+    Killed(delta_merge("merge_written", deletes=False), "before_ledger", variant=True),
+    Killed(_appends("postgres_open", "postgres"), "transaction_open", "removal_after_write"),
+    Killed(_appends("postgres_written", "postgres"), "after_write", "removal_transaction_open", variant=True),
+    Killed(_appends("mariadb_removing", "mariadb"), "removal_before_commit", "removal_before_ledger"),
+    Killed(jdbc("postgres_upserting", "postgres", "jdbc_upsert"), "before_commit", "after_ledger"),
+    Killed(jdbc("mariadb_upserted", "mariadb", "jdbc_upsert"), "after_write", variant=True),
 )
 KILLED = [killed for killed in _ALL if IN_SOAK or not killed.variant]
 NAMES = [killed.adapter.name for killed in KILLED]
@@ -154,7 +107,7 @@ class Finished:
 def finished(
     broker: LocalKafka, classpath: str, archive: Path, folder: Path, request: pytest.FixtureRequest
 ) -> Iterator[Finished]:
-    """Four starts: faults and an audit; the kills; the second kills; the repairs to their end and an audit."""
+    """Three starts: faults, an audit and the kills; the second kills; the repairs to their end and an audit."""
     adapters = [killed.adapter for killed in KILLED]
     servers = {name: request.getfixturevalue(name) for adapter in adapters for name in adapter.needs}
     crashes = Crashes(
@@ -168,31 +121,41 @@ def finished(
         **servers,
     )
     crashes.produce(120)
-    before = run_results.read(audit_of(_start(crashes, "faults", doubled=tuple(DOUBLED))))
-    outcomes = {name: crashes.compare(name) for name in NAMES}
-    hits = _kill(crashes, {killed.adapter.name: killed.point for killed in KILLED})
-    hits += _kill(crashes, {killed.adapter.name: killed.again for killed in KILLED if killed.again})
+    first = {killed.adapter.name: killed.point for killed in KILLED}
+    plan = crashes.plan(stop_at=first, doubled=tuple(DOUBLED))
+    child = crashes.launch(plan, "tests.crash.repairs", "faults")
+    try:
+        until(lambda: goes_on(plan).exists() or not child.alive, CHILD_TIMEOUT_S)
+        assert goes_on(plan).exists() and child.alive, tail(child.log, 60)
+        before = run_results.read(audit_of(plan))
+        outcomes = {name: crashes.compare(name) for name in NAMES}
+    except BaseException:
+        child.kill()
+        raise
+    goes_on(plan).unlink()
+    _end(child, -signal.SIGKILL)
+    hits = _hits(crashes, plan)
+    plan = crashes.plan(stop_at={killed.adapter.name: killed.again for killed in KILLED if killed.again})
+    _end(crashes.launch(plan, "tests.crash.repairs", "kill"), -signal.SIGKILL)
+    hits += _hits(crashes, plan)
     crashes.produce(40)
-    after = run_results.read(audit_of(_start(crashes, "finish")))
-    yield Finished(crashes, before, outcomes, after, hits)
+    plan = crashes.plan()
+    _end(crashes.launch(plan, "tests.crash.repairs", "finish"), 0)
+    yield Finished(crashes, before, outcomes, run_results.read(audit_of(plan)), hits)
 
 
-def _start(crashes: Crashes, does: str, code: int = 0, **changes: Any) -> Plan:
-    plan = crashes.plan(**changes)
-    child = crashes.launch(plan, "tests.crash.repairs", does)
+def _end(child: Child, code: int) -> None:
     ended = child.wait()
     assert ended == code, f"the start ended with {ended}:\n{child.log.read_text()[-6000:]}"
-    return plan
 
 
-def _kill(crashes: Crashes, stop_at: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Kills the repairs at their points, and verifies by what is stored that each came to its own."""
-    plan = _start(crashes, "kill", -signal.SIGKILL, stop_at=dict(stop_at), pipelines=tuple(stop_at))
+def _hits(crashes: Crashes, plan: Plan) -> list[tuple[str, str]]:
+    """(pipeline, point) of the repairs that a start killed; what is stored has to say that each came to its own."""
     lines = [json.loads(line) for line in Path(plan.hits).read_text().splitlines()]
     mine = [line for line in lines if line["start"] == plan.start]
     assert mine[-1].get("killed"), mine
     hits = [(line["sink"], line["point"]) for line in mine[:-1]]
-    assert dict(hits) == dict(stop_at)
+    assert dict(hits) == plan.stop_at
     for name, point in hits:
         last = crashes.adapters[name].entered[-1]
         entered = {entry.epoch for entry in crashes.ledger.entries(name, last)} & {REPAIRS, REMOVALS}

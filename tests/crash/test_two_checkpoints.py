@@ -19,13 +19,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from recon.audits.run import run_audit
-from recon.hook import foreach_batch
-from recon.ledger import open_ledger
 from recon.model import Level, ReconStamp
 from recon.project import Project, without_yaml
 from recon.recovery.starting_offsets import starting_offsets
-from recon.sinks import open_sink
-from recon.sinks.failpoints import BEFORE_WRITE
+from recon.write.hook import foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.sinks import open_sink
+from recon.write.sinks.failpoints import BEFORE_WRITE
 from tests.cases.lake import failing
 from tests.support.drivers import ICEBERG
 from tests.support.iceberg import add_to, lake_of_postgres, spark_conf
@@ -173,12 +173,12 @@ def test_two_checkpoints_write_the_same_records(drivers: Drivers, first: str) ->
         waits[name].goes_on.set()
         threads[name].join(180)
     print(drivers.errors)
-    assert len(drivers.errors) == 1 and re.search(r"recon\.errors\.(Sink|Refused)Error", str(drivers.errors))
+    assert len(drivers.errors) == 1 and re.search(r"recon\.base\.errors\.(Sink|Refused)Error", str(drivers.errors))
     assert drivers.offsets() == list(range(20))
     # The one that stopped finds the other's entry, and stops again.
     (stopped,) = drivers.errors
     drivers.run(stopped)
-    assert "recon.errors.NewEpochError" in drivers.errors[stopped]
+    assert "recon.base.errors.NewEpochError" in drivers.errors[stopped]
     assert drivers.offsets() == list(range(20))
     ledger = open_ledger(drivers.project("any"))
     assert sorted(o for e in ledger.entries("p") for s in e.offsets for o in range(*s.span)) == list(range(20))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from recon.demo import events
+from recon.local.demo import events
 from recon.local.kafka import running_broker, stop_detached
 from recon.local.process import command_line
 

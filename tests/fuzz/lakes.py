@@ -17,27 +17,27 @@ from recon.audits.run import facts_of
 from recon.audits.session import AuditSession
 from recon.audits.sources import Sources
 from recon.audits.store import append_proof
+from recon.base.storage import Storage
 from recon.checks.binding import bind
 from recon.checks.engine import runner
-from recon.evidence import checkpoint, delta_log, manifests
-from recon.ledger.ledger import Ledger
-from recon.ledger.results import hash_of, rows_of
 from recon.model import (
     Answer,
     CheckpointBatch,
     CheckpointWitness,
     CommitRows,
-    DeltaCommit,
-    DeltaWitness,
     RunResult,
     SinkLog,
+    TableCommit,
+    TableLog,
     Unavailable,
 )
 from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path
 from recon.model.wire.stamp import dump_stamp
 from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Sink, Source
 from recon.project.sinks.files import FileSink
-from recon.storage import Storage
+from recon.witness import checkpoint, delta_log, manifests
+from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.results import hash_of, rows_of
 from tests.truth.judge import WorldSources, project
 from tests.truth.world import PIPELINE, SINK, TOPIC, Row, World
 
@@ -62,7 +62,7 @@ class Lake(WorldSources):
         return checkpoint.read(Storage(str(self.folder / "cp")))
 
     @override
-    def history(self, sink: Sink, from_version: int | None, *, files: bool = False) -> DeltaWitness:
+    def history(self, sink: Sink, from_version: int | None, *, files: bool = False) -> TableLog:
         return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version, files=files)
 
     @override
@@ -175,7 +175,7 @@ def write_log(world: World, folder: Path) -> None:
         _put(folder / f"{version:020d}.json", "\n".join(map(_text, _actions(commit))) + "\n")
 
 
-def _actions(commit: DeltaCommit) -> Sequence[Mapping[str, Any]]:
+def _actions(commit: TableCommit) -> Sequence[Mapping[str, Any]]:
     millis = int(commit.timestamp.timestamp() * 1000)
     info: dict[str, Any] = {
         "timestamp": millis,

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from recon.base.errors import ReconError
 from recon.checks.evidence.source_files import SourceFilesRead
 from recon.checks.evidence.source_rows import SourceRows
-from recon.errors import ReconError
 from recon.model import SourceFiles
 from recon.testing.evidence import Entry, ledger, witnesses
 from tests.fuzz.mutations import damaged

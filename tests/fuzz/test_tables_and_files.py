@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from recon.audits import retry
+from recon.base.errors import ReconError
 from recon.checks.binding import bind
-from recon.errors import ReconError
-from recon.ledger.ledger import Ledger
-from recon.ledger.store import Store
 from recon.project import load
 from recon.reports import html, run_results
+from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.store import Store
 from tests.fuzz.lakes import Lake, remembered
 from tests.fuzz.mutations import STRANGE, damaged
 from tests.fuzz.test_witness_files import CHUNK, MUTATIONS, TRANSACTIONS, whole_world

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import pytest
 
-from recon.errors import ReconError
-from recon.evidence import checkpoint, delta_log, manifests
+from recon.base.errors import ReconError
+from recon.base.storage import Storage
 from recon.model import CheckpointBatch, parse_offsets
-from recon.storage import Storage
+from recon.witness import checkpoint, delta_log, manifests
 from tests.fuzz.lakes import Lake
 from tests.fuzz.mutations import damaged
 from tests.truth.world import World

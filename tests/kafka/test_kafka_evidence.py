@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recon.errors import ConfigError, EvidenceError
-from recon.evidence import kafka as evidence
-from recon.evidence import kafka_probe
-from recon.evidence.kafka_admin import KafkaAdmin
+from recon.base.errors import ConfigError, EvidenceError
 from recon.model.offsets import Spans
+from recon.witness import kafka as evidence
+from recon.witness import kafka_probe
+from recon.witness.kafka_admin import KafkaAdmin
 from tests.support.messages import raises
 
 if TYPE_CHECKING:

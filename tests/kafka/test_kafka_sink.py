@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from recon.errors import EvidenceError, ReconError, SinkError
-from recon.evidence import kafka_markers
-from recon.evidence.kafka_markers import Markers
+from recon.base.errors import EvidenceError, ReconError, SinkError
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 from recon.project import Project
-from recon.sinks import open_sink
-from recon.sinks.failpoints import BEFORE_LEDGER
-from recon.sinks.kafka import task as kafka_task
-from recon.sinks.kafka.markers import MarkerTopic
-from recon.sinks.kafka.partitioner import spark_hash
-from recon.sinks.kafka.producer import cause_of, open_producer
-from recon.sinks.kafka.task import Job
-from recon.sinks.kafka.writer import KafkaWriter
+from recon.witness import kafka_markers
+from recon.witness.kafka_markers import Markers
+from recon.write.sinks import open_sink
+from recon.write.sinks.failpoints import BEFORE_LEDGER
+from recon.write.sinks.kafka import task as kafka_task
+from recon.write.sinks.kafka.markers import MarkerTopic
+from recon.write.sinks.kafka.partitioner import spark_hash
+from recon.write.sinks.kafka.producer import cause_of, open_producer
+from recon.write.sinks.kafka.task import Job
+from recon.write.sinks.kafka.writer import KafkaWriter
 from tests.support.failpoints import dies_at
 from tests.support.messages import raises
 
@@ -461,7 +461,7 @@ def test_an_unfinished_plan_is_not_forgotten(
     """Tasks of a fenced driver commit between the newer driver's look and its plan: it stops, and stops again."""
     of, anew = stamp(5), stamp(0, epoch=1, first=55)
     planned, goes_on, failed = threading.Event(), threading.Event(), list[str]()
-    old, newer = writer(kafka, **keys), writer(kafka, **keys)
+    old, newer = writer(kafka, tasks=2, **keys), writer(kafka, tasks=2, **keys)
 
     def waits(point: str, _: ReconStamp) -> None:
         if point == "planned":
@@ -487,15 +487,15 @@ def test_an_unfinished_plan_is_not_forgotten(
     thread.start()
     assert planned.wait(120)
     monkeypatch.setattr(MarkerTopic, "begin", late)
-    for driver in (newer, writer(kafka, **keys)):
-        with pytest.raises(SinkError, match=r"4 of 4 tasks of micro-batch 5 \(epoch 0\), which was never completed"):
+    for driver in (newer, writer(kafka, tasks=2, **keys)):
+        with pytest.raises(SinkError, match=r"2 of 2 tasks of micro-batch 5 \(epoch 0\), which was never completed"):
             driver.write(frame(spark, anew), anew)
     assert len(failed) == 1 and "was fenced" in failed[0]
     assert once(kafka, keys["target"]) == {4: 10}
     # The query that began it completes it, and then another one may go on.
-    writer(kafka, **keys).write(frame(spark, of), of)
+    writer(kafka, tasks=2, **keys).write(frame(spark, of), of)
     later = stamp(0, epoch=1, first=60)
-    writer(kafka, **keys).write(frame(spark, later), later)
+    writer(kafka, tasks=2, **keys).write(frame(spark, later), later)
     assert once(kafka, keys["target"]) == {4: 20}
 
 
@@ -530,6 +530,7 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
     assert [spark_hash(row.n) for row in hashes] == [row.h for row in hashes]
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_json_and_forwarded_headers_and_plain_records(
     kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, keys: dict[str, Any]
 ) -> None:
@@ -584,8 +585,8 @@ def test_a_stream_through_the_hook_is_proved_by_its_audit(
     kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, lake: Path, keys: dict[str, Any]
 ) -> None:
     from recon.audits.run import run_audit
-    from recon.hook import foreach_batch
-    from recon.ledger import open_ledger
+    from recon.write.hook import foreach_batch
+    from recon.write.ledger import open_ledger
 
     source = topic("orders", partitions=2)
     kafka.produce(source, [(f"k{n}", f"v{n}", n % 2) for n in range(30)])

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError, EvidenceError
+from recon.base.errors import ConfigError, EvidenceError
 from recon.local.client import KafkaClient, Record
 from recon.local.kafka import running_broker, start_detached, stop_detached
 from recon.local.process import command_line
 from tests.support.kafka import LocalKafka
+from tests.support.marks import long
 from tests.support.messages import raises
 
 pytestmark = pytest.mark.kafka
@@ -127,7 +128,7 @@ def test_it_runs_until_it_is_left(tmp_path: Path) -> None:
     assert "shut down completed" in log
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", ["kill", *long("stop")])
 def test_data_and_address_survive_a_restart(own: LocalKafka, end: str) -> None:
     name, address = f"kept-{end}", own.bootstrap_servers
     topic_id = own.create_topic(name)

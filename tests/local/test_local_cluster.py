@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.process import command_line
 from tests.support.cluster import StandaloneCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 _DRIVER = """
 import json, sys

@@ -89,7 +89,7 @@ def _look_up(setting: Setting, state: State, who: int) -> Iterator[Move]:
         return
     # One stretch of them: the next repair does the others.
     end = next(n for n in range(missing[0] + 1, write.span.end + 1) if n not in missing)
-    mine = {one.batch for one in (*state.rows, *state.ledger) if one.epoch == REPAIRS}
+    mine = {known.batch for known in (*state.rows, *state.ledger) if known.epoch == REPAIRS}
     number = driver.number + 1 if setting.sink.numbers_repairs else 0
     found = write._replace(batch=len(mine), span=Span(missing[0], end), number=number)
     step = "number late" if setting.sink.repairs_late else setting.sink.first

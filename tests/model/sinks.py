@@ -192,7 +192,7 @@ class Files(SinkModel):
             rows = tuple(row for row in state.rows if row != manifest)
             yield _written(state._replace(rows=rows), who)
         elif driver.step == "commit files":
-            taker = next((one for one in state.sink if one.number >= write.number), None)
+            taker = next((taken for taken in state.sink if taken.number >= write.number), None)
             if taker is not None:
                 yield _refused_by(state, who, taker, "the number is taken")
             else:
@@ -222,7 +222,7 @@ class Topic(NamedTuple):
 
     @property
     def unfinished(self) -> tuple[Write, ...]:
-        if self.plan is None or any(_same_numbers(one, self.plan.write) for one in self.marked):
+        if self.plan is None or any(_same_numbers(marker, self.plan.write) for marker in self.marked):
             return ()
         return (self.plan.write, *self.plan.behind)
 
@@ -234,8 +234,8 @@ class Notes(NamedTuple):
     place: int = 0
 
 
-def _same_numbers(one: Write, other: Write) -> bool:
-    return (one.epoch, one.batch) == (other.epoch, other.batch)
+def _same_numbers(first: Write, second: Write) -> bool:
+    return (first.epoch, first.batch) == (second.epoch, second.batch)
 
 
 @dataclass(frozen=True)
@@ -315,12 +315,12 @@ class Kafka(SinkModel):
     def _read(self, state: State, who: int, write: Write) -> Move:
         """The markers decide: complete, to be resumed, or behind unfinished plans of other micro-batches."""
         topic: Topic = state.sink
-        complete = next((one for one in topic.marked if _same_numbers(one, write)), None)
+        complete = next((marker for marker in topic.marked if _same_numbers(marker, write)), None)
         if complete is not None and self.is_ours(complete, write):
             return _landed(state, who, "finds its micro-batch committed by the other")
         if complete is not None:
             return _refused(state, who, "a batch marker has another write of it")
-        others = tuple(one for one in topic.unfinished if one != write)
+        others = tuple(other for other in topic.unfinished if other != write)
         if self._repeats(state, others, write):
             return _refused(state, who, "it would write records again")
         return _next(state, who, "plan records", "reads the markers", Notes(others))

@@ -4,7 +4,7 @@ A move is what the code does in one piece: one read, one commit, one append. Bet
 one may move, and a driver may die and be started again, on its checkpoint or on a fresh one. `explore` visits every
 state that can be reached so, breadth first: the first violation that it finds has the shortest story.
 
-Epochs and replays are decided by the hook's own code (`recon.hook.epochs`); what the sinks do is in
+Epochs and replays are decided by the hook's own code (`recon.write.hook.epochs`); what the sinks do is in
 `tests.model.sinks`, what a repair does in `tests.model.repairs`.
 """
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from recon.errors import ReconError
-from recon.hook.epochs import Batch, Epochs
-from recon.ledger import coverage
+from recon.base.errors import ReconError
 from recon.model import LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.project import DeltaSink
+from recon.write.hook.epochs import Batch, Epochs
+from recon.write.ledger import coverage
 from tests.support.ledger_entries import entry
 
 if TYPE_CHECKING:
@@ -353,9 +353,9 @@ def _look(setting: Setting, state: State, who: int) -> Iterator[Move]:
     yield text, state.with_driver(who, driver._replace(step=step, write=write))
 
 
-def same(one: Write, other: Write) -> bool:
+def same(first: Write, second: Write) -> bool:
     """Whether both are the same micro-batch of the same query."""
-    return one[:4] == other[:4]
+    return first[:4] == second[:4]
 
 
 def written(driver: Driver) -> Driver:
@@ -400,7 +400,7 @@ class _Entries:
         self.entries = entries
 
     def coverage(self, pipeline: str, sink: str, *, apart_from: int | None = None) -> dict[coverage.Key, Any]:
-        return coverage.plus({}, [s for one in self.entries if one.epoch != apart_from for s in one.offsets])
+        return coverage.plus({}, [s for stored in self.entries if stored.epoch != apart_from for s in stored.offsets])
 
 
 @cache

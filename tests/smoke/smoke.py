@@ -58,11 +58,11 @@ def the_data_files_are_in_the_wheel(checkout: Path) -> None:
         "reports/runbooks",
         "reports/fonts",
         "cli/templates",
-        "demo/templates",
+        "local/demo/templates",
     ):
         wanted = {path.name for path in (checkout / "recon" / folder).glob("*") if path.is_file()}
-        packed = {path.name for path in files("recon").joinpath(folder).iterdir()} if wanted else set()
-        assert wanted <= packed, f"recon/{folder} lacks {sorted(wanted - packed)} in the wheel"
+        packed = {path.name for path in files("recon").joinpath(folder).iterdir()}
+        assert wanted and wanted <= packed, f"recon/{folder} lacks {sorted(wanted - packed)} in the wheel"
     assert not [name for name in ("tests", "bench", "examples") if (Path(sys.prefix) / name).exists()]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.hook import ForeachBatch, foreach_batch
+from recon.base.errors import ConfigError
 from recon.project import load
-from recon.sinks.catalog import ProjectTables
 from recon.spark.catalog import require_located
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.sinks.catalog import ProjectTables
 
 RECON = """\
 version: 2

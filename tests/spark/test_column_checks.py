@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.registry import build, check_class
-from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, one, run
@@ -20,6 +20,9 @@ pytestmark = pytest.mark.usefixtures("ansi")
 
 UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=UTC)
+# Two of it are no decimal(38,18).
+WIDE = Decimal("-60000000000000000000.000000000000000001")
+TWICE, LESS = Decimal("-120000000000000000000.000000000000000002"), Decimal("-120000000000000000000.000000000000000001")
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +138,10 @@ RULES = [
 ]
 
 
-def test_each_as_it_should_and_all_in_one_job(spark, table):
+def test_each_as_it_should_and_all_in_one_job_but_for_exact_quantiles(spark, table):
     with counted_jobs(spark) as jobs:
         results = run(table, *(bound(test, None, **arguments) for test, arguments, _ in RULES))
-    assert len(jobs) == 1
+    assert len(jobs) == 1 + 3
     found = [(test, arguments, r.status) for (test, arguments, _), r in zip(RULES, results, strict=True)]
     assert found == RULES
     said = {r.message for r in results}
@@ -297,11 +300,57 @@ def test_merged_measures_are_those_of_the_whole(spark):
         one_, other, all_ = ({n: row[f"{key}:{n}"] for n in measures} for row in rows)
         merged = {n: m.merge(one_[n], other[n]) for n, m in measures.items()}
         exact = "stddev" not in key and not key.endswith("_d")
-        value = check.figure.value
-        assert value(merged) == (value(all_) if exact else pytest.approx(value(all_), rel=1e-12))
+        value, ends = (check.figure.value(of, check.column_type) for of in (merged, all_))
+        assert value == (ends if exact else pytest.approx(ends, rel=1e-12))
         assert {n: m.merge(None, other[n]) for n, m in measures.items()} == other
 
 
 def test_a_float_columns_sum_is_a_doubles(spark):
     table = spark.range(3).selectExpr("cast(0.1 AS float) AS f")
     assert one(table, "column_sum", column_name="f", min_value=0.29, max_value=0.31).status == "pass"
+
+
+# test, arguments, status: of values that doubles do not hold, and sums that decimals of 38 digits do not hold.
+EXACT = [
+    ("column_sum", {"column_name": "w", "min_value": TWICE, "max_value": TWICE}, "pass"),
+    ("column_sum", {"column_name": "w", "min_value": LESS}, "fail"),
+    ("column_sum", {"column_name": "w", "max_value": "-120000000000000000000"}, "pass"),
+    ("column_sum", {"column_name": "w", "max_value": "cast(NULL AS int)"}, "error"),
+    ("column_sum", {"column_name": "w", "max_value": "'many'"}, "error"),
+    ("column_mean", {"column_name": "w", "min_value": WIDE, "max_value": WIDE}, "pass"),
+    ("column_mean", {"column_name": "w", "max_value": WIDE, "inclusive": False}, "fail"),
+    ("column_sum", {"column_name": "whole", "min_value": 198 * 10**36, "max_value": 198 * 10**36}, "pass"),
+    ("column_sum", {"column_name": "part", "min_value": Decimal("1.8"), "max_value": Decimal("1.8")}, "pass"),
+    ("column_mean", {"column_name": "big", "max_value": "9007199254740992"}, "fail"),
+    ("column_sum", {"column_name": "none", "max_value": 0}, "skipped"),
+    ("column_quantile", {"column_name": "m", "quantile": 0.5, "min_value": 0.15, "max_value": 0.15}, "pass"),
+    ("column_quantile", {"column_name": "m", "quantile": 0.5, "max_value": "0.10 + 0.05"}, "pass"),
+    ("column_quantile", {"column_name": "m", "quantile": 0.5, "max_value": "0.1"}, "fail"),
+    ("column_quantile", {"column_name": "n", "quantile": 0.95, "min_value": 1.95, "max_value": 1.95}, "pass"),
+    ("column_quantile", {"column_name": "big", "quantile": 0.5, "max_value": 2**53}, "fail"),
+    ("column_quantile", {"column_name": "w", "quantile": 0, "min_value": WIDE, "max_value": WIDE}, "pass"),
+    ("column_quantile", {"column_name": "none", "quantile": 0.5, "max_value": 1}, "skipped"),
+    ("metric_anomaly", {"column_name": "w", "metric": "sum"}, "skipped"),
+]
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_sums_means_and_quantiles_are_exact(spark, mode):
+    spark.conf.set("spark.sql.ansi.enabled", mode)  # the fixture sets it back
+    table = spark.sql(
+        f"SELECT {WIDE:f} AS w, cast('{99 * 10**36}' AS decimal(38,0)) AS whole, cast(0.9 AS decimal(38,38)) AS part, "
+        "9007199254740993 AS big, cast(m AS decimal(10,2)) AS m, n, cast(NULL AS decimal(38,18)) AS none "
+        "FROM VALUES (1, 0.10), (2, 0.20) AS t (n, m)"
+    )
+    results = run(table, *(bound(test, None, **arguments) for test, arguments, _ in EXACT))
+    found = [(test, arguments, r.status) for (test, arguments, _), r in zip(EXACT, results, strict=True)]
+    assert found == EXACT
+    said = [r.message for r in results if r.status in ("error", "skipped")]
+    assert said == [
+        "a bound of w is NULL, so that nothing was compared",
+        "max_value \"'many'\" gives 'many', which is no number that bounds anything",
+        "none has no sum: too few of its 2 rows have a value",
+        "none has no quantile: too few of its 2 rows have a value",
+        "not enough history: 0 of 7 runs",
+    ]
+    assert results[-1].evidence["value"] == -1.2e20

@@ -17,7 +17,7 @@ from tests.support.data_checks import counted_jobs
 from tests.support.messages import raises
 
 # As in the session that an audit starts.
-pytestmark = pytest.mark.usefixtures("ansi")
+pytestmark = pytest.mark.usefixtures("ansi", "interpreted")
 
 # --- against a reference ------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ def test_the_same_rows_in_another_order_are_equal(spark):
 
 
 def test_rows_are_paired_without_constraints_and_the_session_is_as_before(spark, monkeypatch):
-    from recon.comparison import engine
+    from recon.checks.comparison import engine
 
     name, seen = "spark.sql.constraintPropagation.enabled", []
 
@@ -343,21 +343,52 @@ def test_odd_names_mapping_and_where(spark):
     found = compare(
         left,
         right,
-        key=["order.id"],
-        mapping={"order.id": "key", "a b": "c", "x": "y"},
+        key=["`order.id`"],
+        mapping={"`order.id`": "key", "`a b`": "c", "x": "y"},
         where="`order.id` > 1",
         left_name="src",
         right_name="dst",
     )
     (row,) = found.samples
-    assert (row.key, row.left, row.right) == ({"order.id": 2}, {"back`tick": 2}, {"back`tick": 3})
+    assert (row.key, row.left, row.right) == ({"`order.id`": 2}, {"`back``tick`": 2}, {"`back``tick`": 3})
     with raises(ConfigError):
-        compare(left, right, key=["order.id"], mapping={"order.id": "key"}, where="nope > 1", left_name="src")
+        compare(left, right, key=["`order.id`"], mapping={"`order.id`": "key"}, where="nope > 1", left_name="src")
     for tolerances in ({"x": "5 seconds"}, {"a b": 1}, {"q": 1}):
         with raises(ConfigError):
             compare(
-                left, right, key=["order.id"], mapping={"order.id": "key", "a b": "c", "x": "y"}, tolerances=tolerances
+                left,
+                right,
+                key=["`order.id`"],
+                mapping={"`order.id`": "key", "a b": "c", "x": "y"},
+                tolerances=tolerances,
             )
+
+
+def test_fields_of_structs_are_compared_and_mapped(spark):
+    left = local_frame(spark, [((1, 5), 7), ((2, 6), 8)], "`the row` struct<`a.id`: int, v: int>, k0 int")
+    right = local_frame(
+        spark, [(1, (1, 5), 7), (2, (2, 9), 8)], "id int, `the row` struct<`a.id`: int, v: int>, k0 int"
+    )
+    found = compare(
+        left,
+        right,
+        key=["the row.`a.id`"],
+        columns=["`the row`.v", "k0"],
+        mapping={"`the row`.`a.id`": "id"},
+        tolerances={"the row.v": 1},
+        where="k0 > 7",
+    )
+    (row,) = found.samples
+    assert (row.key, row.left, row.right) == ({"the row.`a.id`": 2}, {"the row.v": 6}, {"the row.v": 9})
+    assert (found.left_rows, found.right_rows) == (1, 1)
+
+
+def test_more_columns_than_spark_can_plan_are_refused_before_anything_runs(spark):
+    wide = spark.range(3).selectExpr("id", *(f"{n} AS c{n}" for n in range(2_000)))
+    with counted_jobs(spark) as jobs, raises(ConfigError):
+        compare(wide, wide, key=["id"])
+    assert not jobs
+    assert compare(wide, wide, key=["id"], columns=["c1", "c1999"]).equal
 
 
 def test_rows_that_cannot_be_read(spark, tmp_path):

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = """\
 name: lake
 ledger: lake/_recon
-spark: {master: "local[1]"}
+spark: {master: "local[1]", conf: {spark.sql.codegen.wholeStage: "false", spark.sql.codegen.factoryMode: NO_CODEGEN}}
 pipelines:
   - name: orders
     checkpoint: cp

@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from recon.errors import SinkError
+from recon.base.errors import SinkError
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import DeltaMergeSink
-from recon.sinks import ConfirmedWrite
-from recon.sinks.delta import statements
-from recon.sinks.delta.merge import DeltaMerge
-from recon.sinks.reduce import MergeRows
 from recon.spark.frames import local_frame
+from recon.write.sinks import ConfirmedWrite
+from recon.write.sinks.delta import statements
+from recon.write.sinks.delta.merge import DeltaMerge
+from recon.write.sinks.reduce import MergeRows
 from tests.support.messages import raises
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 CONF = "spark.databricks.delta."
 SETTINGS = [CONF + name for name in ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")]

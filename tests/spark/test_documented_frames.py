@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recon as library
-from recon.sinks.files.replace import FileReplace
 from recon.spark.frames import local_frame
 from recon.testing import micro_batch
+from recon.write.sinks.files.replace import FileReplace
 from tests.support import pages
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recon.evidence import checkpoint, delta_log, kafka_probe
-from recon.evidence import kafka as kafka_evidence
+from recon.base.storage import Storage
 from recon.model import CheckpointBatch, ReconStamp, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
-from recon.storage import Storage
+from recon.witness import checkpoint, delta_log, kafka_probe
+from recon.witness import kafka as kafka_evidence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

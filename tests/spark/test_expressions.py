@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from recon.base.errors import ConfigError, SinkError
 from recon.checks.engine.runner import run_table
-from recon.errors import ConfigError, SinkError
-from recon.hook.routing import Routing
 from recon.project import DeltaMergeSink
 from recon.project.model import Routes
-from recon.quarantine.repair import repaired
-from recon.sinks.newest import explained, newest_clauses
-from recon.sinks.reduce import MergeRows
 from recon.spark.columns import expression, filtered
 from recon.spark.frames import local_frame
+from recon.write.hook.routing import Routing
+from recon.write.quarantine.repair import repaired
+from recon.write.sinks.newest import explained, newest_clauses
+from recon.write.sinks.reduce import MergeRows
 from tests.support.data_checks import bound, one
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("ansi")]

@@ -13,15 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from recon import batch_files, read_batches
-from recon.errors import EvidenceError, SinkError
-from recon.evidence import manifests
+from recon.base.errors import EvidenceError, SinkError
+from recon.base.storage import Storage
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path
-from recon.sinks.files.append import FileAppend
-from recon.sinks.files.replace import FileReplace, merge
-from recon.storage import Storage
+from recon.witness import manifests
+from recon.write.sinks.files.append import FileAppend
+from recon.write.sinks.files.replace import FileReplace, merge
 from tests.support.messages import raises
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class Stop(Exception):

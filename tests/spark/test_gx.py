@@ -129,6 +129,32 @@ def test_what_cannot_be_evaluated_is_an_error_and_the_others_run(table, tmp_path
     assert "bad.json is not valid JSON" in found[5].message
 
 
+def test_values_that_json_cannot_hold_spoil_no_expectation(spark) -> None:
+    odd = spark.sql(
+        "SELECT cast(x AS binary) AS bin, named_struct('b', cast(x AS binary)) AS inside, "
+        "array(cast(x AS binary)) AS l, make_dt_interval(n div 2) AS took, map('k', n) AS attributes, "
+        "double('NaN') AS f, n "
+        "FROM VALUES (1, 'a'), (2, 'a'), (3, NULL) AS t (n, x)"
+    )
+    found = run(
+        odd,
+        *suite(
+            {"expect_column_values_to_be_unique": {"column": "bin"}},
+            {NOT_NULL: {"column": "bin"}},
+            {"expect_column_values_to_be_unique": {"column": "inside"}},
+            {"expect_column_values_to_be_unique": {"column": "l"}},
+            {"expect_column_values_to_be_unique": {"column": "took"}},
+            {"expect_column_values_to_be_unique": {"column": "attributes"}},
+            {BETWEEN: {"column": "f", "max_value": 2}},
+            {BETWEEN: {"column": "n", "max_value": 2}},
+        ),
+    )
+    assert found[0].samples == ({"bin": "YQ=="}, {"bin": "YQ=="})
+    assert told(found[:4]) == [("fail", 2), ("fail", 1), ("fail", 2), ("fail", 2)]
+    assert told(found[4:]) == [("fail", 2), ("error", None), ("fail", 3), ("fail", 1)]
+    assert "EXPRESSION_TYPE_IS_NOT_ORDERABLE" in found[5].message
+
+
 def test_no_rows_no_answer_but_for_the_table_itself(table) -> None:
     expectations = ({NOT_NULL: {"column": "amount"}}, {ROWS: {"min_value": 1}}, {ROWS: {"max_value": 1}})
     found = run(table, *suite(*expectations, config={"where": "id < 0"}))

@@ -12,17 +12,19 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from recon.errors import RefusedError, SinkError
+from recon.base.errors import RefusedError, SinkError
 from recon.model import ReconStamp
 from recon.project import IcebergMergeSink, IcebergSink
-from recon.sinks import failpoints
-from recon.sinks.iceberg.append import IcebergAppend
-from recon.sinks.iceberg.merge import IcebergMerge
 from recon.testing import micro_batch
+from recon.write.sinks import failpoints
+from recon.write.sinks.iceberg.append import IcebergAppend
+from recon.write.sinks.iceberg.merge import IcebergMerge
 from tests.support.drivers import ICEBERG
 from tests.support.iceberg import Lake, add_to, lake_of_postgres, spark_conf
 from tests.support.messages import raises
 from tests.support.postgres import LocalPostgres
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 ROWS = [(1, 10), (2, 20), (3, 30)]
 SCHEMA = "id int, amount int"

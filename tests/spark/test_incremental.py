@@ -16,24 +16,24 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import functions as F
 
-from recon import incremental
+from recon.audits import incremental
+from recon.base.clock import utc_now
+from recon.base.storage import Storage
 from recon.checks.bound import Bound
 from recon.checks.data.sketch import histogram, merged, quantile
 from recon.checks.data_check import Measure, RowCheck, count_if, greatest, least, total
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
-from recon.evidence.delta_log import added_files
-from recon.ledger import open_ledger
-from recon.ledger.ledger import utc_now
-from recon.ledger.state import STATE
-from recon.ledger.store import open_store
 from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
-from recon.sinks.delta.append import DeltaAppend, app_id
 from recon.spark.frames import local_frame
 from recon.spark.releases import from_arrow
-from recon.storage import Storage
+from recon.witness.delta_log import added_files
+from recon.write.ledger import open_ledger
+from recon.write.ledger.state import STATE
+from recon.write.ledger.store import open_store
+from recon.write.sinks.delta.append import DeltaAppend, app_id
 from tests.support.data_checks import bound, counted_jobs, local_table
 
 SCHEMA = (
@@ -202,7 +202,7 @@ def checks(**config: Any) -> list[Bound]:
         bound("not_null", column_name="a"),
         bound("accepted_values", {"where": "id % 3 = 0"}, column_name="status", values=["new", "paid"]),
         bound("unique", {"where": "id % 5 != 0"}, column_name="amount"),
-        bound("unique_combination_of_columns", combination_of_columns=["a", "b"]),
+        bound("unique_combination_of_columns", combination_of_columns=["a", "lower(b)"]),
         bound("column_quantile", column_name="id", quantile=0.9, min_value=0, approx=True),
     ]
     figures = Bound(check=Figures(), config=CheckConfig(), unique_id="", name="figures", pipeline="p", sink="s")
@@ -314,7 +314,7 @@ def test_new_batches_alone_give_what_a_full_scan_gives(spark, fed):
         duplicates.append(found[3].evidence["duplicate_keys"])
     assert duplicates == [duplicates[0], duplicates[0], duplicates[0] + 1]
     assert_as_full(fed, found, checks())
-    assert found[3].samples == ({"a": None, "b": "q", "n_records": 2},)
+    assert found[3].samples == ({"a": None, "lower(b)": "q", "n_records": 2},)
 
 
 @pytest.mark.long
@@ -379,7 +379,7 @@ def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
     assert because(found) == {"the check, the table's schema or the session's settings changed"}
     assert_as_full(copy, found, other)
     # More keys than the driver should hold are indexed by Spark.
-    monkeypatch.setattr("recon.ledger.key_index.IN_DRIVER", 0)
+    monkeypatch.setattr("recon.write.ledger.key_index.IN_DRIVER", 0)
     assert because(copy.audit(other, refresh=True)) == {"--full-refresh"}
     monkeypatch.undo()
     copy.append(1, [(50, "x", "y", "new", 5.0, None, None, None, None)], epoch=5)

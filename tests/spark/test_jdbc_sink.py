@@ -17,16 +17,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.errors import EvidenceError, SinkError
+from recon.base.errors import EvidenceError, SinkError
 from recon.model import ReconStamp, RecordCount, TableCount, Unavailable
 from recon.model.fingerprint import of_offsets
 from recon.project import load
-from recon.sinks import BatchSink, open_sink
-from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
 from recon.spark.frames import local_frame
+from recon.write.sinks import BatchSink, open_sink
+from recon.write.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
 from tests.support.mariadb import LocalMariaDB
 from tests.support.messages import raises
 from tests.support.postgres import LocalPostgres
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SCHEMA = "id long, status string, amount decimal(10,2), at timestamp"
 OURS = "_source_topic string, _source_partition int, _source_offset long, _batch_id long"
@@ -471,7 +473,7 @@ def test_the_rows_of_a_table_are_counted(desk: Desk, monkeypatch: pytest.MonkeyP
         "mariadb": "SELECT SUM(SLEEP(3)) FROM recon_ledger",
     }
     with monkeypatch.context() as patched:
-        patched.setattr("recon.sinks.jdbc.table._COUNTED_WITHIN_S", 1)
+        patched.setattr("recon.write.sinks.jdbc.table._COUNTED_WITHIN_S", 1)
         patched.setattr(type(sink.dialect), "count_repeated", lambda *_: slow[desk.kind])
         began = time.monotonic()
         counted = sink.count(topics)

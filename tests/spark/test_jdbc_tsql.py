@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from recon.model.fingerprint import of_offsets, of_sums
 from recon.model.wire.columns import SOURCE_COLUMNS
-from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
+from recon.write.sinks.jdbc.dialects import TableName, Upsert, dialect_of
 
 COLUMNS = ("id", "name", "at", "_batch_id", "_source_offset")
 WHAT = Upsert(

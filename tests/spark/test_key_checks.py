@@ -6,9 +6,10 @@ import pytest
 
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, one, run
+from tests.support.messages import same_message
 
 # As in the session that an audit starts.
-pytestmark = pytest.mark.usefixtures("ansi")
+pytestmark = pytest.mark.usefixtures("ansi", "interpreted")
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,20 @@ def test_a_combination_takes_null_as_equal_to_null(lines):
         {"order_id": 2, "line": 1, "n_records": 2},
         {"order_id": 3, "line": None, "n_records": 2},
     )
+
+
+def test_a_part_of_the_key_may_be_an_expression(spark):
+    rows = [(1, "EU", 2.0), (1, "eu", 2.0), (2, "us", 3.0)]
+    table = local_frame(spark, rows, "id int, region string, `sum(x)` double")
+    failed = one(table, "unique_combination_of_columns", combination_of_columns=["id", "lower(region)"])
+    assert (failed.failures, failed.samples) == (1, ({"id": 1, "lower(region)": "eu", "n_records": 2},))
+    upper = {"combination_of_columns": ["id", "region"]}
+    assert one(table, "unique_combination_of_columns", None, **upper).status == "pass"
+    assert one(table, "unique_combination_of_columns", combination_of_columns=["`sum(x)`"]).failures == 1
+    checks = [bound("unique_combination_of_columns", combination_of_columns=[key]) for key in ("sum(x)", "lower(rgn)")]
+    results = run(table, *checks, bound("not_null", column_name="lower(region)"))
+    assert {result.status for result in results} == {"error"}
+    assert same_message("\n".join(result.message for result in results))
 
 
 def test_where_and_limit(lines):

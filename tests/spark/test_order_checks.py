@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from tests.support.data_checks import bound, counted_jobs, local_table, one, run
 from tests.support.messages import raises
 
 # As in the session that an audit starts.
-pytestmark = pytest.mark.usefixtures("ansi")
+pytestmark = pytest.mark.usefixtures("ansi", "interpreted")
 
 MIDNIGHT = datetime(2026, 1, 1)
 

@@ -12,17 +12,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from recon.audits.run import run_audit
+from recon.base.clock import utc_now
 from recon.checks import registry
 from recon.checks.binding import bind_post_batch
 from recon.checks.data_check import Measure, RowCheck, count_if
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
-from recon.ledger.failures import FAILURES, stored_failures
-from recon.ledger.ledger import utc_now
-from recon.ledger.store import open_store
 from recon.model import CheckResult, Verdict
 from recon.project import Project, load
 from recon.testing import only_built_in
+from recon.write.ledger.failures import FAILURES, stored_failures
+from recon.write.ledger.store import open_store
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 RECON = """\
 name: lake

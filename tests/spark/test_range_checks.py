@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.registry import build
-from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, run

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
-from recon.errors import ConfigError
-from recon.sinks.catalog import ProjectTables
+from recon.write.sinks.catalog import ProjectTables
 from tests.support.data_checks import bound, counted_jobs, local_table
 from tests.support.messages import raises
 
 # As in the session that an audit starts.
-pytestmark = pytest.mark.usefixtures("ansi")
+pytestmark = pytest.mark.usefixtures("ansi", "interpreted")
 
 
 class Others:
@@ -65,6 +65,32 @@ def others(spark):
         nobody=local_table(spark, [], "id int, code string, active boolean"),
         odd=local_table(spark, [({"a": 1}, (1,))], "id map<string, int>, struct struct<x: int>"),
     )
+
+
+# --- collations ---
+
+
+def test_text_with_a_collation_is_compared_by_it(spark):
+    child = spark.sql(
+        "SELECT c COLLATE UTF8_LCASE AS c, 'k' COLLATE UTF8_LCASE AS k FROM VALUES ('a'), ('A'), ('b') AS t (c)"
+    )
+    parent = spark.sql("SELECT c COLLATE UTF8_LCASE AS c, c AS plain FROM VALUES ('A'), ('B') AS t (c)")
+    to = {"column_name": "c", "to": "parent"}
+    asked = [
+        ("unique", {"column_name": "c"}, "fail"),
+        ("relationships", {**to, "field": "c"}, "pass"),
+        ("relationships", {**to, "field": "plain"}, "error"),
+        ("cardinality_equality", {**to, "field": "c"}, "fail"),  # twice here, once there
+        ("accepted_values", {"column_name": "c", "values": ["A", "b"]}, "pass"),
+        ("accepted_values", {"column_name": "c", "values": ["A"]}, "fail"),
+        ("not_constant", {"column_name": "c"}, "pass"),
+        ("not_constant", {"column_name": "k"}, "fail"),
+        ("column_min", {"column_name": "c", "min_value": "'A'", "max_value": "'A'"}, "pass"),
+    ]
+    results = run(child, Others(parent=parent), *(bound(test, None, **arguments) for test, arguments, _ in asked))
+    assert [(test, arguments, r.status) for (test, arguments, _), r in zip(asked, results, strict=True)] == asked
+    assert "c is string collate UTF8_LCASE and plain of parent is string" in results[2].message
+    assert results[3].failures == 2 and results[7].message == "k holds one value in all 3 rows: k"
 
 
 # --- relationships -------------------------------------------------------------------------------------------

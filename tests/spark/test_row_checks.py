@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from recon.spark.frames import local_frame
-from tests.support.data_checks import one
+from tests.support.data_checks import bound, counted_jobs, one, run
 
 # As in the session that an audit starts.
 pytestmark = pytest.mark.usefixtures("ansi")
@@ -59,15 +59,44 @@ def test_accepted_values_compare_exactly_and_accept_null(orders):
     assert one(orders, "accepted_values", column_name="status", values=["new", "New", "new ", ""]).status == "pass"
 
 
-@pytest.mark.parametrize("values", [[1, 2, 3], ["1", "2", "3"], [1, "2", 3, "four"]])
+@pytest.mark.parametrize("values", [[1, 2, 3], ["1", "2", "3"], [1.0, "2.00", 3, 3e9, 10**30, float("nan")]])
 def test_values_are_read_as_the_columns_type(orders, values):
     assert one(orders, "accepted_values", column_name="id", values=values).failures == 3
 
 
-def test_a_value_of_another_type_does_not_hide_failures(orders):
-    # "four" is no int: in plain SQL it would make `NOT IN` NULL, or break the job.
-    failed = one(orders, "accepted_values", column_name="id", values=["four"])
-    assert (failed.status, failed.failures) == ("fail", 6)
+def test_numbers_compare_as_in_sparks_in(spark):
+    kinds = ["tinyint", "int", "bigint", "decimal(10,2)", "decimal(38,18)", "double"]
+    held = ["1", "100", "2147483647", "1.01", "60000000000000000000", "0.1"]
+    lists = ["1.0, 7", "1e0", "1.01", "1, 1.005", "300, 100.00", "1.5, 60000000000000000000", "0.1", "2147483647.0"]
+    for kind, value in zip(kinds, held, strict=True):
+        table = spark.sql(f"SELECT cast(v AS {kind}) AS v FROM VALUES ('1'), ('{value}') AS t (v)")
+        outside = table.selectExpr(*(f"count_if(v NOT IN ({values}))" for values in lists)).first()
+        asked = [bound("accepted_values", column_name="v", values=values.split(", ")) for values in lists]
+        assert [r.failures for r in run(table, *asked)] == list(outside), kind
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("id", [1, "four"], "values holds 'four', which is no int, and column id is one"),
+        ("id", [True], "values holds True, which is no int"),
+        ("big", [dt.date(2026, 1, 1)], "values holds datetime.date(2026, 1, 1), which is no bigint"),
+        ("amount", ["1", "1_0"], "values holds '1_0', which is no double"),
+        ("yes", ["true", 1, "maybe"], "values holds 'maybe', which is no boolean"),
+        ("day", ["2026-01-01", "01/01/2026"], "values holds '01/01/2026', which is no date"),
+        ("day", ["2026-02-30"], "values holds '2026-02-30', which is no date"),
+        ("at", [dt.date(2026, 1, 1), 12], "values holds 12, which is no timestamp"),
+        ("address", ["Bern"], "accepted_values compares plain values, not struct<city:string>"),
+    ],
+)
+def test_a_value_that_is_none_of_the_columns_type_is_named_and_no_job_runs(spark, orders, column, values, said):
+    table = orders.selectExpr(
+        "*", "id > 1 AS yes", "date '2026-01-01' AS day", "timestamp '2026-01-01' AS at", "cast(id AS bigint) AS big"
+    )
+    with counted_jobs(spark) as jobs:
+        wrong = one(table, "accepted_values", column_name=column, values=values)
+    assert wrong.status == "error" and said in wrong.message
+    assert not jobs
 
 
 @pytest.mark.parametrize(
@@ -77,7 +106,12 @@ def test_a_value_of_another_type_does_not_hide_failures(orders):
         ("decimal(10,2)", Decimal("1.00"), Decimal("1.01"), [1]),
         ("decimal(10,2)", Decimal("1.00"), Decimal("1.01"), [1.005, "1.0149", "1.000", "1e2"]),
         ("int", 2, 1, [1.5, 2]),
+        ("bigint", 1, 2, [0, 1.0e0]),
+        ("decimal(38,18)", Decimal(6 * 10**19), Decimal(7 * 10**19), [6e19, "1e19", 1e30]),
         ("double", 1.0, 1.5, [1]),
+        ("double", float("nan"), 1.5, [float("nan"), "Infinity"]),
+        ("float", 0.1, 0.2, [0.1]),
+        ("binary", b"a", b"b", ["a"]),
         ("date", dt.date(2026, 1, 1), dt.date(2026, 1, 2), [dt.date(2026, 1, 1)]),
         ("date", dt.date(2026, 1, 1), dt.date(2026, 1, 2), ["2026-01-01 00:00:00", "2026-01-02T12:00:00"]),
         (

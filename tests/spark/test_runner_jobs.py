@@ -11,6 +11,8 @@ from recon.checks.data_check import RowCheck
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, run
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 @pytest.fixture(scope="module")
 def orders(spark, tmp_path_factory):
@@ -265,9 +267,11 @@ def test_columns_that_need_backticks(spark):
         bound("not_null", column_name="order id"),
         bound("unique", column_name="`a.b`"),
         bound("unique", column_name="a.b"),
+        bound("expression_is_true", column_name="order id", expression="> 5"),
+        bound("expression_is_true", column_name="`a.b`", expression="> 5"),
     )
-    assert [r.status for r in results] == ["fail", "fail", "fail", "error"]
-    assert results[3].message == "column 'a.b' of the_table cannot be named so; write it in backticks: `a.b`"
+    assert [r.status for r in results] == ["fail", "fail", "fail", "error", "fail", "fail"]
+    assert results[3].message.startswith("the_table has no column 'a.b'; write `a.b`: ")
 
 
 def test_what_no_rows_give(spark, orders):
@@ -290,7 +294,7 @@ def test_what_no_rows_give(spark, orders):
 
 def test_a_delta_table_stays_at_the_version_it_was_opened_at(spark, tmp_path):
     from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
-    from recon.sinks.catalog import ProjectTables, open_delta
+    from recon.write.sinks.catalog import ProjectTables, open_delta
 
     path = str(tmp_path / "t")
     spark.range(3).coalesce(1).write.format("delta").save(path)

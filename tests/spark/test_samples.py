@@ -15,6 +15,8 @@ from recon.cli import main
 from tests.support.marks import long
 from tests.unit.cli.test_secrets import _content as content
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 # What a policy of `keys` shows of it: the key of the sink, and of a check of keys.
 CUSTOMERS = ("customer-4711", "customer-4712", "customer-4713")
 VALUES = ("ada@example.org", "bob@example.org", "Ada Lovelace", "Bob Babbage", "AB-123-45", "CD-678-90", "not-a-number")
@@ -153,12 +155,12 @@ def test_no_output_shows_more_than_the_policy(
 
 
 def test_erased_rows_are_never_released(spark: Any, folder: Path) -> None:
-    from recon.ledger import open_ledger
+    from recon.base.storage import Storage
     from recon.project import load
-    from recon.quarantine.claims import Claims
-    from recon.quarantine.table import open_quarantine
     from recon.recovery.forget import Forgetting
-    from recon.storage import Storage
+    from recon.write.ledger import open_ledger
+    from recon.write.quarantine.claims import Claims
+    from recon.write.quarantine.table import open_quarantine
 
     (folder / "recon.yml").write_text(json.dumps(config("keys")))
     project = load(folder)

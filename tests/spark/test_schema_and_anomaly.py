@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
 from recon.checks.registry import build
-from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
 from recon.spark.releases import data_type
@@ -218,9 +218,9 @@ def test_the_last_complete_period_is_counted_and_metrics_measured_in_one_job(spa
 
 def test_from_run_to_run(spark, tmp_path):
     """As an audit does it: results are kept beside the ledger, and the next run finds them there, skipped ones too."""
-    from recon.ledger.results import RESULTS, History, append_run
-    from recon.ledger.store import DeltalakeStore
     from recon.model import RunResult
+    from recon.write.ledger.results import RESULTS, History, append_run
+    from recon.write.ledger.store import DeltalakeStore
 
     asked = bound("volume_anomaly", min_runs=2)
     store = DeltalakeStore(RESULTS, str(tmp_path / "results"))

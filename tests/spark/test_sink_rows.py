@@ -8,14 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recon.errors import EvidenceError
-from recon.evidence.sink_rows import look_for, read, repeated
+from recon.base.errors import EvidenceError
 from recon.model import WITHOUT_NUMBER, RowSearch
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.spark.frames import local_frame
+from recon.witness.sink_rows import look_for, read, repeated
 from tests.support.data_checks import counted_jobs
 from tests.support.messages import same_message
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source_offset bigint, payload string"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recon.errors import LedgerError
-from recon.ledger import open_ledger
+from recon.base.errors import LedgerError
 from recon.project import Project
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import AT, entry, project
 
 # tests/connect has a ledger that Spark keeps in `make test`.

@@ -13,6 +13,8 @@ from deltalake import write_deltalake
 
 from recon.cli import main
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sql_tests"
 
 

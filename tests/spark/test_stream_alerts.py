@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recon.project import Project
-from recon.streams.listener import ProgressListener
+from recon.write.streams.listener import ProgressListener
 from tests.support.channels import Received, http  # noqa: F401
 
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.results import append_run, hash_of, rows_of
 from recon.model import CheckResult, Finding, RunRecord, RunResult
 from recon.model.compliance import ComplianceReport
 from recon.model.proof import OpenFinding, SinkProof
 from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.results import append_run, hash_of, rows_of
 from tests.support.ledger_entries import entry
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
@@ -156,7 +156,7 @@ class AuditedLake:
 def days_of(report: ComplianceReport, control: str, pipeline: str = "orders") -> dict[str, list[int]]:
     """The days of a control of one pipeline, as numbers from 0 on, by state."""
     found: dict[str, list[int]] = {}
-    (record,) = [one for one in report.controls if one.id == control]
+    (record,) = [record for record in report.controls if record.id == control]
     for sink in record.sinks:
         for stretch in sink.stretches if sink.pipeline == pipeline else ():
             first = (stretch.first - BEGIN.date()).days

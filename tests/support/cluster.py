@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.jars import pyspark_home
 from recon.local.java import java_home
 from recon.local.process import ChildProcess, tail

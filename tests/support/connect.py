@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.jars import pyspark_home
 from recon.local.java import java_home
 from recon.local.process import ChildProcess, free_ports, tail

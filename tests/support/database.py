@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.process import ChildProcess, free_ports, tail
 from recon.local.server import LocalServer
 
@@ -58,17 +58,20 @@ class LocalDatabase(LocalServer):
         """
         if self.alive:
             return self
-        if self._used_before:
+        if again := self._used_before:
             self.password = (self.data_dir / "password").read_text()
             self.port = int((self.data_dir / "port").read_text())
         else:
             self._make_folder()
         self._process = ChildProcess(self._command(), self.log_file, cwd=self.data_dir)
         deadline = time.monotonic() + _READY_SECONDS
-        while self._process.alive and time.monotonic() < deadline:
+        while (self._process.alive or again) and time.monotonic() < deadline:
             if self._answers():
                 return self
             time.sleep(0.05)
+            if not self._process.alive and again:  # what a killed server left running still holds its memory
+                time.sleep(0.5)
+                self._process = ChildProcess(self._command(), self.log_file, cwd=self.data_dir)
         self.kill()
         raise ConfigError(
             f"the local {self.product} server did not come up on port {self.port}: "

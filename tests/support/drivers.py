@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.spark.packages import iceberg_package
 
 POSTGRES_JDBC = "org.postgresql:postgresql:42.7.7"

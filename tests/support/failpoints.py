@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recon.model import ReconStamp
-from recon.sinks import Failpoint
+from recon.write.sinks import Failpoint
 
 
 def dies_at(name: str, *, sink: str | None = None, batch_id: int | None = None, times: int | None = None) -> Failpoint:

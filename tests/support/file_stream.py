@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recon.evidence import source_files
+from recon.base.storage import Storage
 from recon.model import FileListing, SourceFiles
 from recon.model.offsets import OffsetSpan
-from recon.storage import Storage
+from recon.witness import source_files
 
 QUERY = "0b9e7c1a-55d2-4a43-9a5e-1f0d2c3b4a59"
 TOPIC = f"files:{QUERY}"
@@ -52,6 +52,13 @@ class FileStream:
     def log(self, name: str, *files: Mapping[str, Any]) -> None:
         lines = ["v1", *(json.dumps(file) for file in files)]
         (self.state / "sources" / "0" / name).write_text("\n".join(lines))
+
+    def written(self, name: str, *uris: str, **fields: Any) -> None:
+        """An entry of the log that Spark's file sink has in the folder, or a compacted one."""
+        like = {"size": 10, "isDir": False, "modificationTime": MADE, "blockReplication": 1, "blockSize": 1}
+        lines = ["v1", *(json.dumps({"path": uri, **like, "action": "add", **fields}) for uri in uris)]
+        (self.folder / "_spark_metadata").mkdir(exist_ok=True)
+        (self.folder / "_spark_metadata" / name).write_text("\n".join(lines))
 
     def read(self, *ranges: tuple[int, int], source: int = 0, **listing: Any) -> SourceFiles:
         spans = [OffsetSpan(TOPIC, QUERY, 0, start, end, source) for start, end in ranges]

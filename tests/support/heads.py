@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from recon.ledger import Ledger, columns, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.heads import signing
-from recon.ledger.heads.documents import Document
-from recon.ledger.heads.places import publish
 from recon.model import LedgerEntry
 from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
 from recon.project.heads import Heads
+from recon.write.ledger import Ledger, columns, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.heads import signing
+from recon.write.ledger.heads.documents import Document
+from recon.write.ledger.heads.places import publish
 from tests.support.ledger_entries import entry
 
 SEED = base64.b64encode(bytes(range(32))).decode()
@@ -77,8 +77,8 @@ def linked(entries: list[LedgerEntry]) -> list[LedgerEntry]:
     from dataclasses import replace
 
     made: list[LedgerEntry] = []
-    for number, one in enumerate(entries, 1):
-        made.append(link(replace(one, sequence=number), made[-1].entry_hash if made else ""))
+    for number, original in enumerate(entries, 1):
+        made.append(link(replace(original, sequence=number), made[-1].entry_hash if made else ""))
     return made
 
 

@@ -24,14 +24,14 @@ class Lake:
 
     @property
     def target(self) -> str:
-        """The name of its only table."""
+        """The name of the table that most tests write."""
         return f"{self.name}.sales.orders"
 
-    def table(self) -> Table:
-        """Its only table, as it is now."""
+    def table(self, name: str = "orders") -> Table:
+        """A table of the namespace `sales`, as it is now."""
         from pyiceberg.catalog import load_catalog
 
-        return load_catalog(self.name, **self.properties).load_table("sales.orders")
+        return load_catalog(self.name, **self.properties).load_table(f"sales.{name}")
 
 
 def lake_of_postgres(name: str, folder: Path, server: LocalPostgres, database: str | None = None) -> Lake:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 from recon.local import kafka as local
 from recon.local.client import TIMEOUT_S, Isolation, Outcome, Record, TransactionalProducer, wait_until
 

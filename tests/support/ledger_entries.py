@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from recon.base.clock import clock
 from recon.model import LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
+from recon.write.ledger import open_ledger
+from recon.write.ledger.store import Housekeeping
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -57,6 +61,16 @@ def project(folder: Path, **ledger: Any) -> Project:
 def data_files(table: Path) -> list[Path]:
     """Every data file in the folder of one of the ledger's tables, live or not."""
     return list(table.glob("date=*/*.parquet"))
+
+
+def later(**by: float) -> AbstractContextManager[None]:
+    """Lets recon's clock run ahead, by a `timedelta`."""
+    return clock(lambda: datetime.now(UTC) + timedelta(**by))
+
+
+def tidy(folder: Path, **sizes: int) -> None:
+    """What an audit does to the files of the ledger of `project`, with the sizes of its `Housekeeping`."""
+    open_ledger(project(folder), housekeeping=Housekeeping(**sizes)).tidy()
 
 
 def merged_days_ago(table: Path, days: int) -> None:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from tests.support.database import LocalDatabase
 
 

@@ -12,4 +12,6 @@ def long(*values: Any) -> list[Any]:
 
     A tuple is one value of several parameters.
     """
-    return [pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.long) for one in values]
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long) for value in values
+    ]

@@ -26,9 +26,9 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 from recon.audits.controls.catalog import catalog
+from recon.base.errors import ConfigError
 from recon.checks.binding import bind
 from recon.cli.app import app
-from recon.errors import ConfigError
 from recon.project import load
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def page(path: Path) -> Document:
 
 def examples(path: Path, *languages: str) -> list[Example]:
     """The blocks of a page in these languages, of all by default."""
-    return [one for one in page(path) if not languages or language(one) in languages]
+    return [example for example in page(path) if not languages or language(example) in languages]
 
 
 def run(
@@ -214,7 +214,7 @@ def check_command(words: list[str]) -> None:
     elif program == "cd":
         assert len(rest) == 1, words
     elif program == "python":
-        demo = {file.name for file in (ROOT / "recon/demo/templates").iterdir()}
+        demo = {file.name for file in (ROOT / "recon/local/demo/templates").iterdir()}
         assert (ROOT / rest[0]).is_file() or rest[0] in demo, words
     elif program == "spark-submit":
         assert [word for word in rest if word.endswith(".py") and (ROOT / word).is_file()], words

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from tests.support.database import LocalDatabase
 
 _AS_ROOT = "nobody"
@@ -23,7 +23,7 @@ _SETTINGS = """\
 listen_addresses = '127.0.0.1'
 port = {port}
 unix_socket_directories = ''
-max_connections = 60
+max_connections = 120
 shared_buffers = 64MB
 dynamic_shared_memory_type = mmap
 log_timezone = 'UTC'

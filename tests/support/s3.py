@@ -43,7 +43,7 @@ def bucket(name: str) -> Iterator[dict[str, str]]:
 
 def upload(folder: Path, uri: str, options: dict[str, str]) -> None:
     """Copies a folder's files below a URI."""
-    from recon.storage import Storage
+    from recon.base.storage import Storage
 
     there = Storage(uri, options)
     for file in sorted(folder.rglob("*")):

@@ -18,9 +18,7 @@ from typing import Any
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from recon.audits.compliance import compliance
-from recon.ledger import Ledger, columns, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.results import append_run, hash_of, rows_of
+from recon.base.storage import write_private
 from recon.model import CheckResult, Code, Finding, LedgerEntry, RunRecord, RunResult
 from recon.model.compliance import ComplianceReport
 from recon.model.ledger import RELEASES, REPAIRS
@@ -28,7 +26,9 @@ from recon.model.offsets import OffsetSpan
 from recon.model.proof import Acceptance, OpenFinding, SinkProof
 from recon.model.wire.app_ids import chain_id
 from recon.project import Project, load
-from recon.storage import write_private
+from recon.write.ledger import Ledger, columns, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.results import append_run, hash_of, rows_of
 from tests.support.heads import SEED, publish_heads
 
 BEGIN, END = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC)
@@ -95,9 +95,9 @@ def _write(ledger: Ledger) -> None:
 def _linked(entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:
     head = ""
     for number, entry in enumerate(entries, 1):
-        one = link(replace(entry, sequence=number), head)
-        head = one.entry_hash
-        yield one
+        linked_entry = link(replace(entry, sequence=number), head)
+        head = linked_entry.entry_hash
+        yield linked_entry
 
 
 def _entries(name: str) -> Iterator[LedgerEntry]:
@@ -224,7 +224,7 @@ class _Audits:
         now = BEGIN + day * DAY + at
         partial = len(checks) < len(EVIDENCE)
         names = [name for name in PARTITIONS if name != "clicks" or day >= BEGUN_LATE]
-        found = [one for one in _findings(day) if one[0] in checks]
+        found = [pair for pair in _findings(day) if pair[0] in checks]
         run = RunResult(
             invocation_id=f"00000000-0000-4000-8000-{day:08}{int(partial):04}",
             project="lake",
@@ -251,14 +251,17 @@ class _Audits:
     def _know(self, found: Iterable[tuple[str, Finding]], day: int, now: datetime) -> None:
         """What is open after an audit, or accepted."""
         for check, finding in found:
-            before = next((one for one in self._known if one.includes(finding)), None)
+            before = next((open_finding for open_finding in self._known if open_finding.includes(finding)), None)
             if finding.code in (Code.GAP, Code.LOSS_RETENTION, Code.MUTATED) and before is None:
                 self._known.append(OpenFinding(finding=finding, check=check, first_seen=now, last_seen=now))
         if day == 7:
-            self._known = [one for one in self._known if one.finding != GAP]
+            self._known = [open_finding for open_finding in self._known if open_finding.finding != GAP]
         if day == 25:
             accepted = Acceptance(by="Grace Hopper", reason="test payments, removed on request (TICKET-4711)", at=now)
-            self._known = [replace(one, accepted=accepted) if one.finding == CHANGED else one for one in self._known]
+            self._known = [
+                replace(open_finding, accepted=accepted) if open_finding.finding == CHANGED else open_finding
+                for open_finding in self._known
+            ]
 
     def _prove(self, run: RunResult, name: str, position: int) -> None:
         proofs = self._ledger.proofs
@@ -273,7 +276,7 @@ class _Audits:
             first_epoch=0,
             first_batch_id=0,
             results_hash=hash_of([row for row in rows_of(run) if row["pipeline"] == name]),
-            open=tuple(one for one in self._known if one.finding.pipeline == name),
+            open=tuple(open_finding for open_finding in self._known if open_finding.finding.pipeline == name),
         )
         prev = before.entry_hash if before is not None else ""
         assert proofs.append(state, after=length, prev_hash=prev, cause="audit", at=run.generated_at)
@@ -282,11 +285,11 @@ class _Audits:
 def _result(check: str, name: str, day: int, found: Iterable[tuple[str, Finding]]) -> CheckResult:
     findings = tuple(finding for by, finding in found if (by, finding.pipeline) == (check, name))
     failures, message, status = len(findings), "", "pass"
-    if any(one.code is Code.INCONCLUSIVE for one in findings):
+    if any(finding.code is Code.INCONCLUSIVE for finding in findings):
         status, message = "error", findings[0].message
-    elif any(one.code.level == "fail" for one in findings):
+    elif any(finding.code.level == "fail" for finding in findings):
         status = "fail"
-    elif any(one.code.level == "warn" for one in findings):
+    elif any(finding.code.level == "warn" for finding in findings):
         status = "warn"
     if (check, name, day) == ("not_null", "payments", 19):
         failures, message, status = 17, "17 rows have no amount", "fail"

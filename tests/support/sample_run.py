@@ -753,18 +753,20 @@ def healthy_run() -> RunResult:
     return replace(run, results=tuple(results), pipelines=(facts,), notes=(), books=books)
 
 
-def _hostile(one: Incident, bad: str) -> Incident:
+def _hostile(incident: Incident, bad: str) -> Incident:
     """An incident in which every text is hostile."""
     return replace(
-        one,
+        incident,
         id=bad,
         sink=bad,
         cause=bad,
         codes=(bad,),
         checks=(bad,),
-        ranges=tuple(replace(r, topic=bad) for r in one.ranges),
-        changes=tuple(replace(c, operation=bad, predicate=bad, made_by={bad: bad, "user": bad}) for c in one.changes),
-        accepted=one.accepted and bad,
+        ranges=tuple(replace(r, topic=bad) for r in incident.ranges),
+        changes=tuple(
+            replace(c, operation=bad, predicate=bad, made_by={bad: bad, "user": bad}) for c in incident.changes
+        ),
+        accepted=incident.accepted and bad,
         steps=(NextStep(purpose=bad, command=bad),),
         messages=(bad, bad + "2"),
     )
@@ -779,7 +781,7 @@ def _hostile_past(bad: str) -> PastAudits:
         checks=tuple(replace(strip, name=bad, pipeline=bad) for strip in past.checks),
         recent=tuple(replace(audit, invocation_id=bad, failing=bad) for audit in past.recent),
         lags=tuple(replace(lag, pipeline=bad) for lag in past.lags),
-        detections=tuple(replace(one, pipeline=bad, sink=bad, codes=(bad,)) for one in past.detections),
+        detections=tuple(replace(detection, pipeline=bad, sink=bad, codes=(bad,)) for detection in past.detections),
     )
 
 
@@ -811,7 +813,7 @@ def hostile_run() -> RunResult:
         because=bad,
         checkpoint=bad,
         topics=(bad,),
-        incidents=tuple(_hostile(one, bad) for one in payments.incidents),
+        incidents=tuple(_hostile(incident, bad) for incident in payments.incidents),
         sinks=(replace(sink, name=bad, target=bad, chain_head=bad, partitions=partitions),),
     )
     return replace(
@@ -847,10 +849,10 @@ def large_run(pipelines: int, checks: int, failing: float = 0.02) -> RunResult:
     refuted = {round(n / failing) for n in range(round(pipelines * failing))}
     for n in range(pipelines):
         name = f"pipeline_{n:04}"
-        one, its = (bad, bad_results) if n in refuted else (good, good_results)
-        sinks = tuple(replace(sink, name=name, target=f"/srv/lake/{name}") for sink in one.sinks)
-        incidents = tuple(replace(i, sink=name) for i in one.incidents)
-        facts.append(replace(one, name=name, topics=(name,), sinks=sinks, incidents=incidents))
+        pipeline, its = (bad, bad_results) if n in refuted else (good, good_results)
+        sinks = tuple(replace(sink, name=name, target=f"/srv/lake/{name}") for sink in pipeline.sinks)
+        incidents = tuple(replace(i, sink=name) for i in pipeline.incidents)
+        facts.append(replace(pipeline, name=name, topics=(name,), sinks=sinks, incidents=incidents))
         for k in range(checks // pipelines):
             of = its[k % len(its)]
             at = {"pipeline": name, "sink": name}

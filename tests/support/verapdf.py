@@ -54,12 +54,12 @@ def validator() -> Iterator[Any]:
             assert result.getTotalAssertions() > 1000, "it looked at nothing"
             found = [
                 (
-                    one.getRuleId().getClause(),
-                    one.getRuleId().getTestNumber(),
-                    one.getMessage(),
-                    one.getLocation().getContext(),
+                    assertion.getRuleId().getClause(),
+                    assertion.getRuleId().getTestNumber(),
+                    assertion.getMessage(),
+                    assertion.getLocation().getContext(),
                 )
-                for one in result.getTestAssertions()
+                for assertion in result.getTestAssertions()
             ]
             assert bool(found) != result.isCompliant()
             return found

@@ -11,8 +11,6 @@ import numpy as np
 
 from recon.model import (
     Code,
-    DeltaCommit,
-    DeltaWitness,
     EntryHead,
     LedgerSlice,
     LiveFiles,
@@ -21,6 +19,8 @@ from recon.model import (
     ReconStamp,
     RowGroup,
     RowsWitness,
+    TableCommit,
+    TableLog,
     Unavailable,
     Verdict,
     Witnesses,
@@ -66,7 +66,7 @@ def regular_ledger(batches: int, partitions: int, size: int = 100, **fields: Any
     )
 
 
-def commit(version: int, entry: Entry | None = None, **fields: Any) -> DeltaCommit:
+def commit(version: int, entry: Entry | None = None, **fields: Any) -> TableCommit:
     """A commit; of a micro-batch when an entry is given."""
     made: dict[str, Any] = {
         "version": version,
@@ -101,17 +101,17 @@ def commit(version: int, entry: Entry | None = None, **fields: Any) -> DeltaComm
                 offsets_text=offsets_text(entry.ranges),
             ),
         }
-    return DeltaCommit(**{**made, **fields})
+    return TableCommit(**{**made, **fields})
 
 
-def live_files(*commits: DeltaCommit, before: int = 0) -> LiveFiles:
+def live_files(*commits: TableCommit, before: int = 0) -> LiveFiles:
     """The files of a table that had `before` rows before these commits."""
     counts = [None if None in (c.rows_added, c.rows_removed) else c.rows_added - c.rows_removed for c in commits]
     rows = None if None in counts else before + sum(counts)
     return LiveFiles(files=len(commits), rows=rows, without_statistics=counts.count(None))
 
 
-def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
+def delta(*commits: TableCommit, **fields: Any) -> TableLog:
     """A log of these commits, whose files are all in the store."""
     versions = sorted(c.version for c in commits)
     txns: dict[str, int] = {}
@@ -126,10 +126,10 @@ def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
         "txns": txns,
         "files": live_files(*commits),
     }
-    return DeltaWitness(**{**made, **fields})
+    return TableLog(**{**made, **fields})
 
 
-def log_of(slice_: LedgerSlice) -> DeltaWitness:
+def log_of(slice_: LedgerSlice) -> TableLog:
     """The log of a table that has the commits of a slice's entries, and no others."""
     stamps = [
         ReconStamp(

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from recon.ledger.ledger import Ledger
 from recon.model.proof import Acceptance, OpenFinding
+from recon.write.ledger.ledger import Ledger
 from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.repairs import repair
@@ -513,12 +513,20 @@ def _accepts(world: World, _: random.Random) -> None:
     state, truth = world.ledger.proofs.newest(PIPELINE, SINK), world.truth
     if state is None:
         return
-    lost = all(_is_named(place, [one for one in state.open if one.is_loss]) for place in truth.lost)
-    doubled = all(_is_named(place, [one for one in state.open if one.is_doubling]) for place in truth.doubled)
+    lost = all(
+        _is_named(place, [open_finding for open_finding in state.open if open_finding.is_loss]) for place in truth.lost
+    )
+    doubled = all(
+        _is_named(place, [open_finding for open_finding in state.open if open_finding.is_doubling])
+        for place in truth.doubled
+    )
     if not (lost and doubled) or truth.phantom or not state.open:
         return
     by = Acceptance(by="Ada", reason="known", at=world.now)
-    opened = tuple(one if one.accepted is not None else replace(one, accepted=by) for one in state.open)
+    opened = tuple(
+        open_finding if open_finding.accepted is not None else replace(open_finding, accepted=by)
+        for open_finding in state.open
+    )
     assert world.ledger.proofs.append(
         replace(state, open=opened), after=state.sequence, prev_hash=state.entry_hash, cause="accept", at=world.now
     )
@@ -526,7 +534,7 @@ def _accepts(world: World, _: random.Random) -> None:
     for p, log in enumerate(world.topics[TOPIC].logs):
         # Of a topic made anew, offsets that nobody reads are named before they are written.
         later = ((TOPIC, world.topics[TOPIC].topic_id, p, offset) for offset in range(log.end, log.end + 100))
-        losses = [one for one in state.open if one.is_loss]
+        losses = [open_finding for open_finding in state.open if open_finding.is_loss]
         world.forgiven.lost.update(place for place in later if _is_named(place, losses))
     world.settled = set(world.acts) <= HARMLESS | LOSSES
 
@@ -542,7 +550,11 @@ def _puts_the_proof_back(world: World, _: random.Random) -> None:
 
 def _is_named(place: Place, known: Sequence[OpenFinding]) -> bool:
     topic, topic_id, partition, offset = place
-    of_place = [one.spans for one in known if one.is_in(topic, partition) and one.finding.topic_id in (None, topic_id)]
+    of_place = [
+        open_finding.spans
+        for open_finding in known
+        if open_finding.is_in(topic, partition) and open_finding.finding.topic_id in (None, topic_id)
+    ]
     return any(start <= offset < end for spans in of_place for start, end in spans)
 
 
@@ -739,5 +751,5 @@ def told(plan: Plan, judge: Judge = audit) -> Told:
 
 def history(seed: int) -> tuple[list[str], World, Judgement]:
     """What happened, by the names of the acts, the world after it, and what its last audit says."""
-    one = told(planned(seed))
-    return one.world.acts, one.world, one.judgement
+    outcome = told(planned(seed))
+    return outcome.world.acts, outcome.world, outcome.judgement

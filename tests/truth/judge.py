@@ -12,22 +12,19 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from recon.audits import run as audit_run
 from recon.audits.collect import collect
 from recon.audits.options import Options
-from recon.audits.run import facts_of
 from recon.audits.session import AuditSession
 from recon.audits.sources import Sources
 from recon.audits.store import append_proof
+from recon.base.errors import EvidenceError
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
 from recon.checks.select import select
-from recon.errors import EvidenceError
-from recon.evidence.sink_rows import group_of, repeated
 from recon.judge.account.lines import account_of
-from recon.judge.history.entries import entries_with_unrecorded_commits
-from recon.ledger.ledger import Ledger
-from recon.ledger.results import hash_of, rows_of
+from recon.judge.case import SinkCase
 from recon.model import (
     WITHOUT_NUMBER,
     Answer,
@@ -36,7 +33,6 @@ from recon.model import (
     Code,
     CommitRows,
     CountedRows,
-    DeltaWitness,
     KafkaPartition,
     KafkaTopic,
     KafkaWitness,
@@ -49,6 +45,7 @@ from recon.model import (
     RowSearch,
     RowsWitness,
     RunResult,
+    TableLog,
     Unavailable,
 )
 from recon.model.erasure import Erasure
@@ -57,6 +54,9 @@ from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from recon.project.model import Rows
+from recon.witness.sink_rows import group_of, repeated
+from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.results import hash_of, rows_of
 from tests.support.codes_page import unlisted
 from tests.support.subjects import assert_subjects
 from tests.truth.accounts import wrong_in
@@ -113,13 +113,13 @@ class WorldSources(Sources):
         return CheckpointWitness(location="cp", query_id=query.query_id, batches=batches, sources=query.sources)
 
     @override
-    def history(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
+    def history(self, sink: Sink, from_version: int | None, *, files: bool) -> TableLog:
         world = self.world
         commits = world.commits
         txns: dict[str, int] = {}
         for commit in commits.values():
             txns.update(commit.txn)
-        return DeltaWitness(
+        return TableLog(
             location="lake/orders",
             exists=bool(commits),
             first_retained=min(commits, default=None),
@@ -349,9 +349,12 @@ class DeclaresSeveral(WorldSources):
                 offsets.setdefault((row.batch_id, topic, partition), []).append(offset)
         groups = [
             replace(
-                one, fingerprint=of_offsets(one.topic, one.partition, offsets[one.batch_id, one.topic, one.partition])
+                group,
+                fingerprint=of_offsets(
+                    group.topic, group.partition, offsets[group.batch_id, group.topic, group.partition]
+                ),
             )
-            for one in found.groups
+            for group in found.groups
         ]
         return replace(found, groups=groups)
 
@@ -394,7 +397,7 @@ def audit(
     bounds = _selected(world.declared, world.query.topics, options.select)
     evidence = collect(sources, bounds, options, world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, lambda: world.now))
-    facts = facts_of(sources.project, sources.pipeline, evidence, results, keeps=options.goes_on)
+    facts = audit_run.facts_of(sources.project, sources.pipeline, evidence, results, keeps=options.goes_on)
     run = RunResult(
         invocation_id=str(uuid.uuid4()),
         project="truth",
@@ -418,9 +421,9 @@ def audit(
     assert_subjects(results)
     assert unlisted(results) == set(), "docs/evidence_checks.md lists the codes of each check"
     seen = evidence.of_sink(SINK)
-    account, ledger = account_of(seen), entries_with_unrecorded_commits(seen)
-    if account is not None and ledger is not None:
-        world.wrong_accounts += wrong_in(world, account, ledger, facts.answer)
+    account, case = account_of(seen), SinkCase(seen)
+    if account is not None:
+        world.wrong_accounts += wrong_in(world, account, case.ledger, facts.answer)
     told = Judgement(facts.answer, facts.because, results, facts)
     of = [f"from {from_}"] * (from_ is not None) + [f"to {to}"] * (to is not None) + ["--full"] * full + list(only)
     of += [sources_of.__name__] * (sources_of is not WorldSources)

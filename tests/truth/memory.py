@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from recon.ledger import arrow
-from recon.ledger.columns import ENTRIES
-from recon.ledger.ledger import Ledger
-from recon.ledger.proofs import PROOF
-from recon.ledger.results import RESULTS
-from recon.ledger.store import SEQUENCE, ChainMoved, Filter, LedgerTable, Store
 from recon.model.wire.app_ids import chain_id
+from recon.write.ledger import arrow
+from recon.write.ledger.columns import ENTRIES
+from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.proofs import PROOF
+from recon.write.ledger.results import RESULTS
+from recon.write.ledger.store import SEQUENCE, ChainMoved, Filter, LedgerTable, Store
 
 _LOOKED_FOR = ("pipeline", "sink", "kind", SEQUENCE)  # columns that readers filter by, beside time and day
 
@@ -102,7 +102,7 @@ class MemoryStore(Store):
 
     @override
     def operations(self, after: int | None = None) -> list[tuple[int, str]]:
-        return [one for one in self.history if after is None or one[0] > after]
+        return [operation for operation in self.history if after is None or operation[0] > after]
 
     @override
     def small_files(self) -> int:

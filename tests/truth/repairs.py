@@ -65,21 +65,21 @@ def _read_again(
     missing = without(list(ranges), present)
     if not missing:
         return
-    spans = [one.span for one in missing]
+    spans = [planned_range.span for planned_range in missing]
     read: list[tuple[Place, int | None]] = []
-    for one in missing:
-        topic = world.topics[one.topic]
-        log = topic.logs[one.partition]
+    for planned_range in missing:
+        topic = world.topics[planned_range.topic]
+        log = topic.logs[planned_range.partition]
         kinds = ("record",) if world.declared == "read_committed" else ("record", "aborted")
         read += [
-            ((one.topic, topic.topic_id, one.partition, offset), one.batch_id)
-            for offset in range(one.start_offset, one.end_offset)
+            ((planned_range.topic, topic.topic_id, planned_range.partition, offset), planned_range.batch_id)
+            for offset in range(planned_range.start_offset, planned_range.end_offset)
             if log.kinds[offset] in kinds and offset >= log.start and offset not in log.compacted
         ]
     kept = [(place, batch) for place, batch in read if not world.query.filters(place[3])]
     # The transform of now decides, also of what it would have kept when the micro-batch was read.
     world.expected -= {place for place, _ in read} - {place for place, _ in kept}
-    written = [one for i, one in enumerate(kept) if i not in lose]
+    written = [record for i, record in enumerate(kept) if i not in lose]
     stamp = replace(_stamp(world, REPAIRS, spans), read=len(read), filtered=len(read) - len(kept))
     version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
     world.rows += [Row(version, PIPELINE, REPAIRS, batch, place) for place, batch in written]
@@ -93,9 +93,9 @@ def _read_again(
 def _remove(world: World, ranges: Iterable[PlannedRange], both: bool, entered: bool) -> None:
     ranges = list(ranges)
     owner = {
-        (one.topic, one.partition, offset): one.batch_id
-        for one in ranges
-        for offset in range(one.start_offset, one.end_offset)
+        (planned_range.topic, planned_range.partition, offset): planned_range.batch_id
+        for planned_range in ranges
+        for offset in range(planned_range.start_offset, planned_range.end_offset)
     }
     inside = [row for row in world.rows if (row.place[0], row.place[2], row.place[3]) in owner]
     counts = Counter(row.place for row in inside)
@@ -108,7 +108,7 @@ def _remove(world: World, ranges: Iterable[PlannedRange], both: bool, entered: b
         if row.place in doubled and (row.place not in keep or row.batch_id == mine):
             keep[row.place] = row
     removed = sum(counts[place] for place in doubled)
-    spans = [one.span for one in ranges]
+    spans = [planned_range.span for planned_range in ranges]
     stamp = replace(_stamp(world, REMOVALS, spans), taken=len(keep), removed=removed, held=len(counts))
     metrics = {"numTargetRowsDeleted": removed, "numTargetRowsInserted": len(keep), "numTargetRowsUpdated": 0}
     version = world.commit(

@@ -15,15 +15,18 @@ from tests.truth.judge import Judgement, audit
 Rule = Callable[[Told], bool]
 
 
-def is_complete_though_harmed(one: Told) -> bool:
+def is_complete_though_harmed(history: Told) -> bool:
     """ "complete" was said, and a record is lost, doubled, or of an aborted transaction."""
-    return one.judgement.answer == "complete" and not one.world.knowable_since(one.judgement.first_batch_id).whole
+    return (
+        history.judgement.answer == "complete"
+        and not history.world.knowable_since(history.judgement.first_batch_id).whole
+    )
 
 
-def is_refuted_though_nothing_happened(one: Told) -> bool:
+def is_refuted_though_nothing_happened(history: Told) -> bool:
     """ "complete" was not said, and nothing happened that an audit may refute, or somebody accepted all of it."""
-    world = one.world
-    if one.judgement.answer == "complete" or not world.settled or world.wrong:
+    world = history.world
+    if history.judgement.answer == "complete" or not world.settled or world.wrong:
         return False
     stopped = world.interrupted is not None  # STALLED
     # docs/limits.md, "Compacted topics and restored entries": a marker looks like a record that compaction removed.
@@ -35,19 +38,19 @@ def is_refuted_though_nothing_happened(one: Told) -> bool:
     return world.ledger.exists() and bool(world.query.planned) and not stopped and not unclear
 
 
-def has_a_finding_in_no_incident(one: Told) -> bool:
+def has_a_finding_in_no_incident(history: Told) -> bool:
     """A code that refutes, or that nothing could decide, is in no open incident."""
-    return bool(uncovered(one.judgement))
+    return bool(uncovered(history.judgement))
 
 
-def has_a_range_in_two_incidents(one: Told) -> bool:
+def has_a_range_in_two_incidents(history: Told) -> bool:
     """Missing rows are counted in two open incidents."""
-    return bool(counted_twice(one.judgement))
+    return bool(counted_twice(history.judgement))
 
 
-def has_a_wrong_account(one: Told) -> bool:
+def has_a_wrong_account(history: Told) -> bool:
     """The account of an audit says of an offset what is not so."""
-    return bool(one.world.wrong_accounts)
+    return bool(history.world.wrong_accounts)
 
 
 # What must be so of no history.
@@ -68,15 +71,17 @@ def uncovered(judgement: Judgement) -> set[str]:
         for finding in result.findings
         if result.check not in RUNNING and finding.level in (Level.FAIL, Level.UNPROVED)
     }
-    return reported - {code for one in judgement.facts.incidents if one.state == "open" for code in one.codes}
+    return reported - {
+        code for incident in judgement.facts.incidents if incident.state == "open" for code in incident.codes
+    }
 
 
 def counted_twice(judgement: Judgement) -> list[HarmedRange]:
     """Ranges of missing rows that two open incidents have."""
     seen: dict[tuple[str, str | None, int], Spans] = {}
     twice = []
-    for one in (one for one in judgement.facts.incidents if one.state == "open"):
-        for lost in (lost for lost in one.ranges if lost.harm in ("lost", "missing", "removed")):
+    for incident in (incident for incident in judgement.facts.incidents if incident.state == "open"):
+        for lost in (lost for lost in incident.ranges if lost.harm in ("lost", "missing", "removed")):
             where, span = (lost.topic, lost.topic_id, lost.partition), Span(lost.start_offset, lost.end_offset)
             before = seen.get(where, Spans())
             twice += [lost] if before.intersect(Spans((span,))) else []
@@ -100,24 +105,25 @@ def shrunk(plan: Plan, rule: Rule, judge: Judge = audit) -> Told:
 
 def _broken(plan: Plan, rule: Rule, judge: Judge) -> Told | None:
     try:
-        one = told(plan, judge)
+        history = told(plan, judge)
     except (ArithmeticError, AssertionError, LookupError, ValueError):
         return None  # an act needs one that was left out
-    return one if rule(one) else None
+    return history if rule(history) else None
 
 
-def as_story(one: Told, rule: Rule, of: int) -> str:
+def as_story(history: Told, rule: Rule, of: int) -> str:
     """A history in sentences, by day; `of` is how many acts it had before it was shrunk."""
-    left = Counter(step.name for step in one.plan.steps)
-    first = one.world.story[0][0].date() if one.world.story else None
+    left = Counter(step.name for step in history.plan.steps)
+    first = history.world.story[0][0].date() if history.world.story else None
     lines = [
         (rule.__doc__ or rule.__name__).strip(),
-        f"Seed {one.plan.seed}, declared {one.plan.declared}; {len(one.plan.steps)} of {of} acts are enough: "
+        f"Seed {history.plan.seed}, declared {history.plan.declared}; "
+        f"{len(history.plan.steps)} of {of} acts are enough: "
         f"{', '.join(name if count == 1 else f'{count} × {name}' for name, count in left.items())}.",
     ]
-    for day, said in groupby(one.world.story, key=lambda told: told[0].date()):
+    for day, said in groupby(history.world.story, key=lambda told: told[0].date()):
         lines.append(f"Day {(day - first).days + 1 if first else 1}")
         lines += [f"  {at:%H:%M} {sentence}" for at, sentence in said]
-    lines += [f'The answer is "{one.judgement.answer}".', "What really happened"]
-    lines += [f"  {sentence}" for sentence in one.world.knowable_since(one.judgement.first_batch_id).told()]
+    lines += [f'The answer is "{history.judgement.answer}".', "What really happened"]
+    lines += [f"  {sentence}" for sentence in history.world.knowable_since(history.judgement.first_batch_id).told()]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from typing_extensions import override
 
-from recon.judge.history.foreign_rows import MOST_RANGES, ForeignRows
+from recon.judge.rows.foreign_rows import MOST_RANGES, ForeignRows
 from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
@@ -364,6 +364,20 @@ def test_a_lost_record_of_a_topic_made_anew_at_an_offset_whose_loss_was_accepted
     right(world, audit(world))
 
 
+def test_rows_deleted_every_night_and_accepted_every_night() -> None:
+    """Each night's audit names the offsets of that night alone."""
+    world = ran(3)
+    audit(world)
+    for night in (1, 2, 3):
+        world.delete(lambda row, upto=5 * night: row.place[2] == 0 and row.place[3] < upto)  # type: ignore[misc]
+        world.produce()
+        world.micro_batch()
+        found = [f for r in audit(world).results if r.check == "source_rows" for f in r.findings if f.code == "GAP"]
+        assert [(f.partition, f.span) for f in found] == [(0, (5 * night - 5, 5 * night))]
+        accept(world)
+    assert audit(world).answer == "complete", "with what was accepted"
+
+
 def test_a_lost_record_of_a_topic_made_anew_at_an_offset_that_a_row_of_the_old_topic_has() -> None:
     """Accepting that rows of both share offsets must not accept the loss."""
     world = ran(3)
@@ -432,7 +446,7 @@ def test_rows_that_were_doubled_and_accepted_are_added_once_more(places: int) ->
     accept(world)
     assert later(world).answer == "complete"
     again = [row for row in world.rows if row.epoch][:places]
-    world.append_again(lambda row: any(row is one for one in again))
+    world.append_again(lambda row: any(row is other for other in again))
     for judgement in (later(world), later(world, days=2), audit(world, full=True)):
         assert judgement.answer == "not complete" and "DUPLICATE" in judgement.codes
 
@@ -538,9 +552,7 @@ def test_what_another_program_added_is_remembered_until_the_query_has_read_it() 
         assert of_others(world) == {0: [22, 30, 31]}
     world.micro_batch(most=12)
     judgement = later(world)
-    assert "orders-0: offsets [22, 23) have 2 rows each, and another program added rows (as an earlier audit saw)" in (
-        judgement.because
-    )
+    assert "orders-0: offsets [22, 23) have 2 rows each, and an earlier audit saw rows of others" in (judgement.because)
     world.delete(lambda row: row.pipeline is None and row.place[3] == 22)
     world.clean_log()
     assert later(world).codes >= {"REPAIRED"}
@@ -678,14 +690,14 @@ def test_what_another_program_added_to_a_table_that_was_made_anew_is_forgotten()
 
 
 def test_how_much_a_state_remembers_of_what_others_added() -> None:
-    """No more ranges than so many: near ones are joined, and what lies between them costs a search."""
+    """No more ranges than so many, else one per partition: what lies between them costs a search."""
     world = ran(2)
     world.produce(4 * MOST_RANGES)
     world.append_as_stranger([(TOPIC, "id-1", p, 20 + 3 * n) for p in range(2) for n in range(MOST_RANGES)])
     world.append_as_stranger([(TOPIC, "id-1", 1, 20 + 3 * MOST_RANGES)])
     assert later(world).codes == {"UNSTAMPED"}
     known = state(world).memory(ForeignRows)
-    assert known is not None and sum(len(of.ranges) for of in known.offsets) == MOST_RANGES
+    assert known is not None and [len(of.ranges) for of in known.offsets] == [1, 1]
     kept = of_others(world)
     added = {(row.place[2], row.place[3]) for row in world.rows if row.pipeline is None}
     assert added <= {(p, offset) for p, offsets in kept.items() for offset in offsets}
@@ -734,7 +746,7 @@ def test_rows_that_the_query_itself_wrote_three_times_are_not_said_to_be_of_anot
         assert judgement.answer == "not complete"
         messages = [finding.message for result in judgement.results for finding in result.findings]
         assert not any("another program" in message for message in messages)
-    assert any("have 3 rows each, and an earlier audit found them doubled" in message for message in messages)
+    assert any("have 3 rows each, and an earlier audit saw" in message for message in messages)
 
 
 def test_a_table_made_anew_has_the_versions_of_other_micro_batches() -> None:
@@ -972,10 +984,10 @@ def test_a_loss_that_nobody_accepted_stays_the_same_finding_when_kafka_deletes_t
     world.produce()
     world.micro_batch(lose=(3,))
     audit(world)
-    before = [one.id for one in state(world).open]
+    before = [open_finding.id for open_finding in state(world).open]
     world.expire(18)
     assert audit(world).answer == "not complete"
-    assert [one.id for one in state(world).open] == before
+    assert [open_finding.id for open_finding in state(world).open] == before
 
 
 def test_a_compaction_of_files_without_statistics_that_loses_a_row() -> None:

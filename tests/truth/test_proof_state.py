@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from recon.audits.collect import _Reader
-from recon.errors import LedgerError
-from recon.ledger import Ledger
-from recon.ledger.proofs import ProofEdited
+from recon.base.errors import LedgerError
 from recon.model import Code, Finding, PreviousAudit
 from recon.model.offsets import Span
 from recon.model.proof import Acceptance, SinkProof
+from recon.write.ledger import Ledger
+from recon.write.ledger.proofs import ProofEdited
 from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore
 from tests.truth.stories import (
@@ -35,7 +35,7 @@ def state(world: World) -> SinkProof:
 
 
 def all_open(of: SinkProof) -> list[str]:
-    return [one.id for one in of.open]
+    return [open_finding.id for open_finding in of.open]
 
 
 def with_gap() -> World:
@@ -193,8 +193,10 @@ def test_a_refutation_that_is_looked_at_again_has_its_id_and_age_once() -> None:
         judgement = audit(world)
         findings = [f for r in judgement.results for f in r.findings if f.code is Code.GAP]
         assert findings
-        assert all(sum(f.message.count(one.since) for one in opened) == 1 for f in findings)
-        assert {one.finding for one in state(world).open} == {one.finding for one in opened}
+        assert all(sum(f.message.count(open_finding.since) for open_finding in opened) == 1 for f in findings)
+        assert {open_finding.finding for open_finding in state(world).open} == {
+            open_finding.finding for open_finding in opened
+        }
 
 
 def test_what_somebody_accepted_refutes_no_more_and_is_named() -> None:
@@ -295,7 +297,7 @@ def test_a_doubled_row_is_not_repaired_because_another_one_is_found_beside_it() 
 
 def found(world: World) -> list[Finding]:
     """What is open and not accepted."""
-    return [one.finding for one in state(world).open if one.accepted is None]
+    return [open_finding.finding for open_finding in state(world).open if open_finding.accepted is None]
 
 
 def opened(world: World) -> set[tuple[Code, tuple[int, ...] | None, tuple[int, int] | None]]:
@@ -325,10 +327,12 @@ def test_what_an_audit_without_a_witness_refutes_stays_open_and_proves_nothing()
     for _ in range(2):
         judgement = audit(world, sources_of=WithoutSpark)
     assert opened(world) == {(c, (v,), None) for c in (Code.MUTATED, Code.GAP) for v in (version, again)}
-    of_before = [one for one in state(world).open if one.finding.changed_by == (version,)]
-    assert {(one.id, one.first_seen) for one in of_before} == {(one.id, one.first_seen) for one in first.open}
-    assert all(one.last_seen == world.now for one in of_before)
-    assert all(one.id in judgement.because or "also" in judgement.because for one in of_before)
+    of_before = [open_finding for open_finding in state(world).open if open_finding.finding.changed_by == (version,)]
+    assert {(open_finding.id, open_finding.first_seen) for open_finding in of_before} == {
+        (open_finding.id, open_finding.first_seen) for open_finding in first.open
+    }
+    assert all(open_finding.last_seen == world.now for open_finding in of_before)
+    assert all(open_finding.id in judgement.because or "also" in judgement.because for open_finding in of_before)
     # Whoever removes the results of these audits removes nothing from the proof, and the next audit goes on from it.
     results = world.ledger.results
     assert isinstance(results, MemoryStore)
@@ -350,7 +354,7 @@ def test_what_the_first_audit_refutes_stays_open_though_it_lacks_a_witness() -> 
     assert audit(world, sources_of=WithoutKafka).codes >= {"GAP"}
     first = state(world)
     assert (first.position, first.memories, first.coverage) == (0, {}, ())
-    assert {one.finding.span for one in first.open} == {(15, 19)}
+    assert {open_finding.finding.span for open_finding in first.open} == {(15, 19)}
     # Nothing was proved: the next audit judges the whole ledger, as the first one does.
     judgement = audit(world)
     assert judgement.facts.period_from is None and spans(judgement, Code.GAP) == {(15, 19)}
@@ -369,13 +373,15 @@ def test_an_audit_without_a_witness_closes_nothing_and_leaves_what_was_accepted(
     world.produce()
     world.micro_batch(skip=2)
     audit(world, sources_of=WithoutKafka)
-    assert {one.finding.span for one in state(world).open} >= {(15, 19)}
-    assert [one for one in state(world).open if one.accepted is not None] == [
-        one for one in before.open if one.accepted is not None
+    assert {open_finding.finding.span for open_finding in state(world).open} >= {(15, 19)}
+    assert [open_finding for open_finding in state(world).open if open_finding.accepted is not None] == [
+        open_finding for open_finding in before.open if open_finding.accepted is not None
     ]
     judgement = audit(world)
     assert "REPAIRED" in judgement.codes and state(world).position == 6
-    assert {one.finding.span for one in state(world).open if one.accepted is None} == {(25, 27)}
+    assert {open_finding.finding.span for open_finding in state(world).open if open_finding.accepted is None} == {
+        (25, 27)
+    }
 
 
 def test_a_wider_loss_takes_the_place_of_the_one_that_was_found_first() -> None:
@@ -385,11 +391,19 @@ def test_a_wider_loss_takes_the_place_of_the_one_that_was_found_first() -> None:
     audit(world)
     deleted(world, 11)
     audit(world, only=("source_rows", "delta_history"))
-    first = {one.finding.span: one.first_seen for one in state(world).open if one.check == "source_rows"}
+    first = {
+        open_finding.finding.span: open_finding.first_seen
+        for open_finding in state(world).open
+        if open_finding.check == "source_rows"
+    }
     assert set(first) == {(11, 12)} and state(world).position == 3
     world.delete(lambda row: row.place[2:] in ((0, 10), (0, 12)))
     audit(world, only=("source_rows", "delta_history"))
-    wider = {one.finding.span: one.first_seen for one in state(world).open if one.check == "source_rows"}
+    wider = {
+        open_finding.finding.span: open_finding.first_seen
+        for open_finding in state(world).open
+        if open_finding.check == "source_rows"
+    }
     assert wider == {(10, 13): first[Span(11, 12)]}
 
 
@@ -532,7 +546,7 @@ def test_a_proof_that_cannot_be_read_is_never_no_proof(monkeypatch: pytest.Monke
 def test_a_state_that_could_not_be_read_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that fails once takes away neither what is open nor what somebody accepted."""
     world = with_gap()
-    accept(world, lambda of: [one.id for one in of.open if one.finding.partition == 0])
+    accept(world, lambda of: [open_finding.id for open_finding in of.open if open_finding.finding.partition == 0])
     before = state(world)
 
     def unreadable(*_: object) -> SinkProof:
@@ -544,7 +558,9 @@ def test_a_state_that_could_not_be_read_is_not_replaced(monkeypatch: pytest.Monk
     assert state(world) == before
     judgement = audit(world)
     assert (judgement.answer, len(judgement.facts.accepted)) == ("not complete", 1)
-    assert {one.id: one.accepted for one in state(world).open} == {one.id: one.accepted for one in before.open}
+    assert {open_finding.id: open_finding.accepted for open_finding in state(world).open} == {
+        open_finding.id: open_finding.accepted for open_finding in before.open
+    }
 
 
 def test_an_entry_that_was_judged_and_is_another_one_now_is_tampered() -> None:
@@ -573,8 +589,10 @@ def test_an_acceptance_that_an_older_version_stored_without_a_topic_id_holds_for
     audit(world)
     accept(world)
     state = world.ledger.proofs.newest(PIPELINE, SINK)
-    assert state is not None and {one.finding.topic_id for one in state.open} == {"id-1"}
-    older = tuple(replace(one, finding=replace(one.finding, topic_id=None)) for one in state.open)
+    assert state is not None and {open_finding.finding.topic_id for open_finding in state.open} == {"id-1"}
+    older = tuple(
+        replace(open_finding, finding=replace(open_finding.finding, topic_id=None)) for open_finding in state.open
+    )
     world.ledger.proofs.append(
         replace(state, open=older), after=state.sequence, prev_hash=state.entry_hash, cause="accept", at=world.now
     )
@@ -770,7 +788,7 @@ def test_an_acceptance_is_of_the_micro_batches_that_somebody_saw(full: bool) -> 
     loses_half(world)
     again = of_aggregates(world, full=full)
     assert again.answer == "could not be proved"
-    waiting = [one.finding for one in state(world).open if one.accepted is None]
+    waiting = [open_finding.finding for open_finding in state(world).open if open_finding.accepted is None]
     assert {(f.epoch, f.batch_id) for f in waiting} == {(1, 0), (1, 2)}
 
 

@@ -203,7 +203,7 @@ def test_what_kafka_has_no_more_is_gone_and_the_rest_is_read() -> None:
     world = broken(swallowed)
     world.expire(18)
     plan = repair(world)
-    assert {(one.action, one.start_offset, one.end_offset) for one in plan.ranges} == {
+    assert {(planned.action, planned.start_offset, planned.end_offset) for planned in plan.ranges} == {
         ("gone", 15, 18),
         ("read", 18, 25),
     }
@@ -216,7 +216,7 @@ def test_nothing_is_read_of_a_topic_that_was_made_anew() -> None:
     world.recreate(refill=40)
     rows = len(world.rows)
     plan = repair(world)
-    assert {one.action for one in plan.ranges} == {"gone"} and len(world.rows) == rows
+    assert {planned.action for planned in plan.ranges} == {"gone"} and len(world.rows) == rows
     assert "was deleted and created again" in plan.ranges[0].why
 
 
@@ -227,7 +227,7 @@ def test_nothing_is_guessed_where_the_ledger_knows_two_topics_of_one_name() -> N
     world.micro_batch()
     rows = len(world.rows)
     plan = repair(world)
-    assert {one.action for one in plan.ranges} == {"unknown"} and len(world.rows) == rows
+    assert {planned.action for planned in plan.ranges} == {"unknown"} and len(world.rows) == rows
 
 
 def test_a_row_belongs_to_the_micro_batch_that_read_past_it() -> None:
@@ -238,18 +238,18 @@ def test_a_row_belongs_to_the_micro_batch_that_read_past_it() -> None:
     world.micro_batch(lose=(0,))
     audit(world)
     plan = repair(world)
-    assert [(one.start_offset, one.batch_id) for one in plan.of("read")] == [(15, 3), (25, 4)]
+    assert [(planned.start_offset, planned.batch_id) for planned in plan.of("read")] == [(15, 3), (25, 4)]
 
 
 def test_a_row_that_was_swallowed_belongs_to_the_micro_batch_that_spark_planned() -> None:
     plan = repair(broken(swallowed))
-    assert {one.batch_id for one in plan.of("read")} == {3}
+    assert {planned.batch_id for planned in plan.of("read")} == {3}
 
 
 def test_a_repair_that_was_not_audited_yet_is_done_and_not_planned_again() -> None:
     world = broken(lost)
     repair(world)
-    assert {one.action for one in repair(world).ranges} == {"done"}
+    assert {planned.action for planned in repair(world).ranges} == {"done"}
 
 
 def test_a_finding_without_offsets_is_left_and_says_so() -> None:
@@ -257,7 +257,7 @@ def test_a_finding_without_offsets_is_left_and_says_so() -> None:
     world.delete(lambda row: row.place[3] == 7)
     audit(world)
     plan = repair(world)
-    assert {one.code for one in plan.left_open} == {"MUTATED", "GAP"}
+    assert {finding.code for finding in plan.left_open} == {"MUTATED", "GAP"}
     assert "GAP" in {f.code for r in audit(world).results for f in r.findings} and world.truth.whole
 
 

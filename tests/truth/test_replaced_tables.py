@@ -58,8 +58,8 @@ def test_the_offsets_of_a_table_made_anew_are_named_by_an_audit_of_the_whole_led
     world.drop_table()
     ran(2, world)
     later(world)
-    for one in (audit(world, from_=START.replace(year=2025)), audit(world, full=True)):
-        spans = {f.span for f in told(one, Code.GAP) if f.span is not None and f.partition == 0}
+    for judgement in (audit(world, from_=START.replace(year=2025)), audit(world, full=True)):
+        spans = {f.span for f in told(judgement, Code.GAP) if f.span is not None and f.partition == 0}
         assert any(span.start == 0 for span in spans)
 
 

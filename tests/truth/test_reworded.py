@@ -19,7 +19,10 @@ HISTORIES = int(os.environ.get("RECON_REWORDED", "300"))
 def _kept(world: World) -> set[tuple[Any, ...]]:
     """What is open or accepted after the last audit, by check and id."""
     state = world.ledger.proofs.newest("orders", SINK)
-    return {(one.check, one.id, one.first_seen, one.accepted is not None) for one in state.open} if state else set()
+    return {
+        (open_finding.check, open_finding.id, open_finding.first_seen, open_finding.accepted is not None)
+        for open_finding in (state.open if state else ())
+    }
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, 100))

@@ -91,7 +91,7 @@ def test_a_question_about_a_topic_made_anew_is_not_answered_by_rows_of_the_one_b
     assert world.truth.lost == {(TOPIC, "id-2", 0, 10)}
     judgement = audit(world, full=True)
     said = [f.message for f in told(judgement, Code.REPAIRED) if f.partition == 0 and f.start_offset == 10]
-    waiting = {one.finding.topic_id for one in state(world).open if one.accepted is None}
+    waiting = {open_finding.finding.topic_id for open_finding in state(world).open if open_finding.accepted is None}
     # docs/proof.md: "what was accepted of a topic ... does not cover the new one, and what is read of the new one
     # repairs nothing of the old".
     accept(world)
@@ -386,7 +386,7 @@ def test_a_gap_of_filtered_offsets_that_a_repair_read_again_and_the_transform_dr
     world.micro_batch(double=(1,), by="transform")
     ran(1, world)
     assert not world.truth.lost and "GAP" in later(world).codes
-    assert {one.start_offset for one in repair(world).of("read")} == {12, 15}
+    assert {planned.start_offset for planned in repair(world).of("read")} == {12, 15}
     assert world.truth.whole
     for judgement in (audit(world), later(world), audit(world, full=True)):
         assert judgement.answer == "complete", refuting(judgement)

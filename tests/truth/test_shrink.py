@@ -36,8 +36,8 @@ def of(*names: str) -> Plan:
 def test_a_judge_that_overlooks_lost_rows_is_shown_by_the_act_that_loses_them() -> None:
     plan = of("optimizes", "clock_jumps", "sink_loses", "adds_a_partition", "elects_a_leader")
     judge = overlooks("GAP")
-    one = told(plan, judge)
-    assert is_complete_though_harmed(one)
+    history = told(plan, judge)
+    assert is_complete_though_harmed(history)
     short = shrunk(plan, is_complete_though_harmed, judge)
     assert [step.name for step in short.plan.steps] == ["sink_loses"]
     assert short.plan.steps[0] in plan.steps
@@ -83,13 +83,15 @@ def test_leaving_an_act_out_that_does_nothing_changes_nothing(seed: int) -> None
     """Each act draws from its own seed."""
     plan = planned(seed)
     nothing = Step("nothing", _draws, 1)
-    longer = replace(plan, steps=tuple(step for one in plan.steps for step in (nothing, one)))
+    longer = replace(plan, steps=tuple(step for act in plan.steps for step in (nothing, act)))
     assert told(longer).world.story == told(plan).world.story
 
 
 def test_every_fault_can_be_told_alone_and_in_an_empty_world() -> None:
     for name in sorted(FAULTS):
         for plan in (of(name), replace(of(name), steps=of(name).steps[1:2])):
-            one = told(plan)
-            assert one.world.acts.count(name) == 1 and not is_complete_though_harmed(one), as_story(one, RULES[0], 3)
+            history = told(plan)
+            assert history.world.acts.count(name) == 1 and not is_complete_though_harmed(history), as_story(
+                history, RULES[0], 3
+            )
     assert {"runs", "audited", "new epoch", *FAULTS} >= HARMLESS

@@ -27,9 +27,11 @@ def test_a_case_of_the_catalogue(name: str) -> None:
     truth = world.truth_since(judgement.first_batch_id)
     assert truth.whole or judgement.answer != "complete", (judgement.because, truth)
     assert not world.wrong_accounts, world.wrong_accounts
-    assert case.codes <= judgement.codes, judgement.codes
+    assert set(case.codes) <= judgement.codes, judgement.codes
+    explained = {str(f.code) for result in judgement.results for f in result.findings}
+    assert set(case.explained) <= explained, explained
     assert not case.never & judgement.codes, judgement.codes
-    if truth.whole and not case.codes & {"TAMPERED", "REPAIRED", "STALLED", "MUTATED", "INCONCLUSIVE"}:
+    if truth.whole and not set(case.codes) & {"TAMPERED", "REPAIRED", "STALLED", "MUTATED", "INCONCLUSIVE"}:
         assert judgement.answer == "complete", judgement.because
 
 
@@ -46,7 +48,7 @@ def test_random_histories(first: int) -> None:
     """
     for seed in range(first, first + 100):
         plan = planned(seed)
-        one = told(plan)
+        history = told(plan)
         for rule in RULES:
-            if rule(one):
+            if rule(history):
                 pytest.fail(as_story(shrunk(plan, rule), rule, len(plan.steps)), pytrace=False)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from recon.ledger.ledger import Ledger
-from recon.model import CheckpointBatch, DataFile, DeltaCommit, LedgerEntry, ReconStamp, offsets_text, parse_offsets
+from recon.model import CheckpointBatch, DataFile, LedgerEntry, ReconStamp, TableCommit, offsets_text, parse_offsets
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.wire.app_ids import app_id
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
+from recon.write.ledger.ledger import Ledger
 from tests.truth.memory import memory_ledger
 
 PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
@@ -153,7 +153,7 @@ class World:
         self.incarnations = 1
         self.query = Query(isolation=declared)
         self.ledger: Ledger = memory_ledger()
-        self.commits: dict[int, DeltaCommit] = {}
+        self.commits: dict[int, TableCommit] = {}
         self.rows: list[Row] = []
         self.lost_files: list[list[Row]] = []  # rows of files that the log names and the store does not have
         self.tables = 0  # how often the table was made
@@ -710,7 +710,7 @@ class World:
         }
         self.snapshots[version - 1] = list(self.rows)
         self.written[version] = added
-        self.commits[version] = DeltaCommit(**{**made, **fields})
+        self.commits[version] = TableCommit(**{**made, **fields})
         return version
 
     def commit_again(self, version: int, **changes: Any) -> None:

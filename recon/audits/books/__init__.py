@@ -1,7 +1,7 @@
 """The books of a project's pipelines, from ledger entries: hop by hop, sink by sink, day by day.
 
-`tables` has what sinks wrote into the tables between two hops, `chain` which pipeline reads which of them, `harmed`
-which entries findings are about; `lines` compares the counts of each entry and adds them up by days.
+`tables` has what sinks wrote into the tables between two hops, `chain` which pipeline reads which of them. `harmed`
+finds the entries that findings are about. `lines` compares the counts of each entry and adds them up by days.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from recon.audits.books.chain import Chain
 from recon.audits.books.lines import Days, SinkBook
 from recon.audits.books.tables import Names, Writes, tables_of, writes_of
 from recon.audits.incidents import Item
-from recon.ledger import Ledger
+from recon.base.text import first_line
 from recon.model import LedgerSlice
 from recon.model.books import BookLine
 from recon.project import Project
-from recon.text import first_line
+from recon.write.ledger import Ledger
 
 Period = tuple[datetime | None, datetime | None]
 
@@ -72,14 +72,14 @@ def of_ledger(
     """The books, with what the ledger has of tables between hops; where a sink's cannot be computed, a sentence."""
     try:
         found = _books(project, slices, writes_of(project, ledger, slices), period)
-    except Exception as error:  # whatever an edited ledger leads to: the report does not fall with its books
+    except Exception as error:  # whatever an edited ledger leads to: the report is written without its books
         return (), [f"The books could not be computed: {type(error).__name__}: {first_line(error)}"]
     lines: list[BookLine] = []
     notes = []
     for (pipeline, sink), book in found.items():
         try:
             lines += [*book.lines(items.get((pipeline, sink), ()))]
-        except Exception as error:  # nor do the other sinks' books fall with these
+        except Exception as error:  # and the other sinks' books are written, too
             of = f"pipeline {pipeline}, sink {sink}"
             notes.append(f"The books of {of} could not be computed: {type(error).__name__}: {first_line(error)}")
     return _sorted(lines), notes

@@ -38,9 +38,9 @@ class Named(NamedTuple):
 class Harmed:
     """Finds the entries of findings in the judged part of a slice; findings that were repaired are left out.
 
-    Offsets count for the entries that read them, or should have: the first one that read what is behind them, and the
-    last one of all where nobody did. A finding that names neither offsets nor a micro-batch counts for the last entry
-    that was there when it was first seen.
+    Offsets count for the entries that read them. Where none did, they count for the first entry that read what is
+    behind them, else for the last entry. A finding that names neither offsets nor a micro-batch counts for the last
+    entry that was there when it was first seen.
     """
 
     ledger: LedgerSlice
@@ -125,7 +125,7 @@ class Harmed:
             for stretch in (stretch for stretch in judged if start < stretch.end > stretch.start):
                 if start >= end:
                     return
-                if stretch.start >= end:  # what nobody read before is the business of this one
+                if stretch.start >= end:  # offsets that no entry read before count for this one
                     yield stretch.first, end - start
                     return
                 for piece in cut(self.covered, key, stretch, Span(max(start, stretch.start), min(end, stretch.end))):

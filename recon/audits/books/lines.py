@@ -14,10 +14,10 @@ from recon.audits.books.chain import Chain
 from recon.audits.books.harmed import LOST, TWICE, Harmed
 from recon.audits.books.tables import UNEXPLAINED, WrittenTable
 from recon.audits.incidents import Item
-from recon.counts import sum_of
+from recon.base.counts import sum_of
+from recon.base.lazy import np
 from recon.judge.coverage import Coverage, Hole, coverage
 from recon.judge.row_counts import cut
-from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.books import BookLine
 from recon.model.delta_offsets import is_delta, offset_of, table_of
@@ -68,11 +68,11 @@ class _Sums:
 
     def compare(self, entry: int, terms: tuple[int | None, int | None], names: tuple[str, str], why: str) -> None:
         """Adds what the first term has more than the second, or less; says why where one of them is not known."""
-        one, other = terms
-        if one is None or other is None:
+        first, second = terms
+        if first is None or second is None:
             self.say(entry, why)
-        elif one != other:
-            self.differences[names[0] if one > other else names[1]] += abs(one - other)
+        elif first != second:
+            self.differences[names[0] if first > second else names[1]] += abs(first - second)
 
     def say(self, entry: int, why: str) -> None:
         """That nothing can be said of a write."""
@@ -196,7 +196,7 @@ class SinkBook:
         for key, incarnations in self._covered.incarnations.items():
             if not is_delta(key.topic):
                 continue
-            for walked in (one.walked for one in incarnations):
+            for walked in (incarnation.walked for incarnation in incarnations):
                 for hole in walked.holes:
                     if self._restored_later(hole):
                         self._say(sums, hole.at.first, _LATER)
@@ -211,7 +211,7 @@ class SinkBook:
     def _left_behind(self, sums: Mapping[date, _Sums]) -> None:
         """What a table still had when the query went on with another one: that of the same name, made anew."""
         reading = {
-            key.topic: [stretch for one in incarnations for stretch in one.stretches]
+            key.topic: [stretch for incarnation in incarnations for stretch in incarnation.stretches]
             for key, incarnations in self._covered.incarnations.items()
             if is_delta(key.topic)
         }

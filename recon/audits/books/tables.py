@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from recon.ledger import Ledger
 from recon.model import REMOVALS, LedgerSlice
 from recon.model.books import TableWrite
 from recon.model.delta_offsets import BEGINNING, position_of
 from recon.project import Project, Sink
+from recon.write.ledger import Ledger
 
 Names = tuple[str, str]  # pipeline, sink
 Writes = Mapping[Names, Sequence[TableWrite]]
@@ -62,7 +62,7 @@ class WrittenTable:
         elif write.status == "already_committed":  # the replay of a write that has an entry, or has none
             self.rows.setdefault(write.version, write.rows)
         else:
-            # The table was put back to an older copy and written again; which of the two was read nobody knows.
+            # The table was put back to an older copy and written again; nobody knows which of the two was read.
             if self.rows.get(write.version) not in (None, write.rows):
                 self.ambiguous.add(write.version)
             self.rows[write.version] = write.rows
@@ -125,11 +125,11 @@ def _table_ids(writes: Sequence[TableWrite]) -> list[str | None]:
     """The table of each write; one that does not say it is of the table of those around it, where these agree."""
     before, behind = _last_said(writes), _last_said(writes[::-1])[::-1]
     found: list[str | None] = []
-    for write, one, other in zip(writes, before, behind, strict=True):
-        around = {said.table_id for said in (one, other) if said is not None}
+    for write, earlier, later in zip(writes, before, behind, strict=True):
+        around = {said.table_id for said in (earlier, later) if said is not None}
         fits = write.version is not None and (
-            (one is None or one.version is None or one.version < write.version)
-            and (other is None or other.version is None or write.version < other.version)
+            (earlier is None or earlier.version is None or earlier.version < write.version)
+            and (later is None or later.version is None or write.version < later.version)
         )
         found.append(write.table_id or (around.pop() if fits and len(around) == 1 else None))
     return found

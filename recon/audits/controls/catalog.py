@@ -10,21 +10,21 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
 from recon.checks import registry
-from recon.errors import ConfigError
 from recon.model.controls import CONTROLS, Control
 from recon.project import Project
 from recon.project.fields import Strict, one_tag
 from recon.project.messages import BadValue, validation_message
 from recon.project.yaml import read
-from recon.text import did_you_mean
 
 _OWN = Path(__file__).with_name("frameworks.yml")
 
 
 def _groups(value: Any) -> Any:
     """A list of checks, each a name or a list of names one of which is enough."""
-    return [[one] if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+    return [[entry] if isinstance(entry, str) else entry for entry in value] if isinstance(value, list) else value
 
 
 def _text(value: str) -> str:

@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from recon.lazy import np
+from recon.base.lazy import np
+from recon.base.text import plural
 from recon.model.controls import Control, DayState, Stretch
-from recon.text import plural
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,7 +47,7 @@ class Ran:
 
     `checks` says of each whether it was evaluated whole, and why not. `judged` are the sequences [first, end) of the
     ledger entries that it judged. `partial` is whether not all checks of recon.yml were selected. `limited` is whether
-    unread records were held against a limit.
+    unread records were compared with a limit.
     """
 
     begin: datetime | None
@@ -104,7 +104,7 @@ class SinkDays:
     def stretches(
         self, groups: Groups, controls: Sequence[Control], against: Sequence[Against], whole: str = ""
     ) -> tuple[Stretch, ...]:
-        """What is to be said of each day.
+        """The state of each day.
 
         Args:
             groups: the checks that the control rests on, of each group one.
@@ -144,7 +144,7 @@ class SinkDays:
         said = [(day.begin.date(), *of_day(place)) for place, day in enumerate(self.days)]
         return tuple(
             Stretch(first=(of_run := list(run))[0][0], last=of_run[-1][0], state=state, because=because)
-            for (state, because), run in groupby(said, key=lambda one: (one[1], one[2]))
+            for (state, because), run in groupby(said, key=lambda row: (row[1], row[2]))
         )
 
     @cached_property
@@ -198,10 +198,10 @@ class SinkDays:
 def _by_day(count: int, against: Sequence[Against]) -> list[dict[str, set[str]]]:
     """What exceptions make of each day: state → codes."""
     found: list[dict[str, set[str]]] = [{} for _ in range(count)]
-    for one in against:
-        for first, end in one.days:
+    for exception in against:
+        for first, end in exception.days:
             for place in range(first, end):
-                found[place].setdefault(one.state, set()).add(f"{one.code} {one.how}".strip())
+                found[place].setdefault(exception.state, set()).add(f"{exception.code} {exception.how}".strip())
     return found
 
 
@@ -223,7 +223,7 @@ class Looked(NamedTuple):
     whole: bool
 
     def __str__(self) -> str:
-        """The parts in words.
+        """The parts as text.
 
         >>> begin = datetime(2026, 3, 1, 6, 30, tzinfo=UTC)
         >>> str(Looked([(begin, begin + timedelta(hours=17, minutes=30))], whole=False))

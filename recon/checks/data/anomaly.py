@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import dropwhile, pairwise
-from operator import itemgetter
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.base import set_by_fit
 from recon.checks.data.bounds import is_instant, is_numeric
 from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure
 from recon.checks.data.freshness import moment, now
 from recon.checks.data_check import DataCheck, Measure, RowCheck, count_if
 from recon.checks.period import Period
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F
 
@@ -44,8 +43,9 @@ class Usual(NamedTuple):
 def compare(value: float, earlier: Sequence[float], tolerance: float) -> Usual:
     """How unusual a value is among earlier ones, by the modified z-score.
 
-    The spread is the median absolute deviation from the median; where that is 0, because more than half were equal,
-    the mean absolute deviation; where all were equal, `tolerance`, a share of the median, is what one deviation is.
+    The spread is the median absolute deviation from the median. Where that is 0, because more than half were equal, it
+    is the mean absolute deviation. Where all were equal, a value within `tolerance`, a share of the median, is not
+    unusual.
 
     >>> compare(17, [10, 12, 11, 9, 10], tolerance=0.01).score
     4.7215
@@ -66,8 +66,8 @@ class Anomaly(RowCheck):
     """One figure, compared with what earlier runs of the check measured; a subclass says which.
 
     Usual:
-        the median of earlier runs; a deviation is their median absolute deviation (or the mean absolute deviation where
-        that is 0) scaled as in a normal distribution. Runs in which the check failed count as history like others; a
+        the median of earlier runs. A deviation is their median absolute deviation, scaled as in a normal distribution;
+        where that is 0, the mean absolute deviation. Runs in which the check failed count as history like others; a
         median is robust against them. With fewer than `min_runs` earlier runs the check is skipped as "not enough
         history", never passed.
 
@@ -149,17 +149,17 @@ class Anomaly(RowCheck):
 class VolumeAnomaly(Anomaly):
     """Whether a table grew by an unusual number of rows, compared with earlier runs of this check.
 
-    Fails by 1. With `timestamp_column` and `period`, the rows of the last complete period are counted; without them,
-    the rows that came since the last run, so that audits should then be equally far apart. Rows whose timestamp is NULL
-    are in no period. Periods begin at multiples of their length since 1970 in UTC.
+    Fails by 1. With `timestamp_column` and `period`, the rows of the last complete period are counted. Without them, it
+    is the rows that came since the last run: audits should then be equally far apart. Rows whose timestamp is NULL are
+    in no period. Periods begin at multiples of their length since 1970 in UTC.
 
     Args:
         timestamp_column: a date or timestamp: when a row arrived.
         period: the length of a period, as `{count: 1, period: day}`; audit about as often.
 
     Zero rows:
-        counted like any other number; a table that was emptied fails, however much earlier numbers differ, unless
-        `direction` is `up` or it was empty now and then. Without enough history `if_empty` decides.
+        counted like any other number. A table that was emptied fails, however much earlier numbers differ, unless
+        `direction` is `up` or it was empty in some earlier runs. Without enough history `if_empty` decides.
 
     Example:
         data_tests:
@@ -233,7 +233,7 @@ _Metric = Literal[
 class MetricAnomaly(Anomaly):
     """Whether a figure of a column is unusual, compared with earlier runs of this check.
 
-    Fails by 1. NULL is left out of every metric but `null_count`, `null_proportion` and `row_count`; a figure that is
+    Fails by 1. NULL is left out of every metric but `null_count`, `null_proportion` and `row_count`. A figure that is
     NaN, or that a column without values does not have, fails once there is enough history.
 
     Args:
@@ -241,9 +241,9 @@ class MetricAnomaly(Anomaly):
         column_name: the column; filled in for a test listed below a column. `row_count` needs none.
 
     Zero rows:
-        a table (or `where`) with no rows is skipped. `row_count` counts them like any other number; a table that was
-        emptied fails, however much earlier numbers differ, unless `direction` is `up` or it was empty now and then.
-        Without enough history `if_empty` decides.
+        a table (or `where`) with no rows is skipped. `row_count` counts them like any other number. A table that was
+        emptied fails, however much earlier numbers differ, unless `direction` is `up` or it was empty in some earlier
+        runs. Without enough history `if_empty` decides.
 
     Example:
         columns:
@@ -285,7 +285,7 @@ class MetricAnomaly(Anomaly):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        value = _number(_METRICS[self.metric].value(measured))
+        value = _number(_METRICS[self.metric].value(measured, self.column_type))
         what = f"{self.metric} of {self.column_name}" if self.column_name else self.metric
         finite = value if value is not None and math.isfinite(value) else None
         evidence = {"value": finite, "rows": measured["rows"]}
@@ -311,9 +311,9 @@ def _nulls(column: Column, type_: DataType) -> Mapping[str, Measure]:
 
 
 _METRICS: Mapping[str, Figure] = {
-    "row_count": Figure("number of rows", lambda c, type_: {}, itemgetter("rows")),
+    "row_count": Figure("number of rows", lambda c, type_: {}, lambda measured, _: measured["rows"]),
     "null_count": Figure("number of NULLs", _nulls),
-    "null_proportion": Figure("share of NULLs", _nulls, lambda measured: measured["value"] / measured["rows"]),
+    "null_proportion": Figure("share of NULLs", _nulls, lambda measured, _: measured["value"] / measured["rows"]),
     "approx_distinct": Figure("number of values", lambda c, type_: {"value": Measure(c, F.approx_count_distinct)}),
     "min": MIN,
     "max": MAX,
@@ -326,7 +326,7 @@ _METRICS: Mapping[str, Figure] = {
 def _number(value: Any) -> float | None:
     if value is None or isinstance(value, (int, float)):
         return value
-    return int(value) if value == value.to_integral_value() else float(value)
+    return int(value) if value == int(value) else float(value)
 
 
 def _text(value: float) -> str:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.base import set_by_fit
 from recon.checks.data_check import DataCheck
-from recon.errors import ConfigError
-from recon.spark.columns import expression
+from recon.spark.columns import expression, is_expression
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class OfColumn(DataCheck):
     """A check that is about one column.
 
     Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`; a name with a
+            dot or a backtick stands in backticks.
     """
 
     named_after: ClassVar[Sequence[str]] = ("column_name",)
@@ -41,6 +42,11 @@ class OfColumn(DataCheck):
 
     @override
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        if is_expression(self.column_name):
+            raise ConfigError(
+                f"{self.test} needs a column, and column_name is the expression {self.column_name!r}; "
+                "use expression_is_true, or add it to the table as a column"
+            )
         self.require(types[self.column_name])
         return replace(self, column_type=types[self.column_name])
 
@@ -239,9 +245,14 @@ def _as_float32(value: float) -> float:
 
 
 def comparable(value: Column, type_: DataType) -> Column:
-    """A date or time as microseconds since 1970 in UTC, whatever this process takes for its zone; others as is."""
+    """A date or time as microseconds since 1970 in UTC, whatever this process takes for its zone; others as is.
+
+    Text is without its collation: PySpark 4.0 collects no row that has one.
+    """
     from pyspark.sql import types as T
 
+    if isinstance(type_, T.StringType):
+        return value.cast("string")
     if isinstance(type_, T.DateType):
         return F.unix_date(value).cast("bigint") * F.lit(DAY)
     if isinstance(type_, T.TimestampNTZType):

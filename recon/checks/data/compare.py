@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data_check import Tables, WholeCheck
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.columns import filtered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from recon.comparison import Comparison, RowDifference
+    from recon.checks.comparison import Comparison, RowDifference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Compare(WholeCheck):
     """Rows that differ from another table's: that one side lacks, or whose columns hold another value.
 
     Rows belong together by a key. Failures are the rows that are here alone, there alone, or changed, and each column
-    that one side alone has (with `same_types`, or has in another type); the message counts each of these, and the
+    that one side alone has (with `same_types`, also one of another type). The message counts each of these; the
     evidence counts the rows in which each column changed. The key need not be unique: a row that is twice here and once
     there is here alone once. NULL equals NULL and nothing else, in keys and in values; NaN equals NaN, -0.0 equals 0.0.
     Columns of different types are compared in a common one, next to text as text. `where` is for the checked table
@@ -32,7 +32,8 @@ class Compare(WholeCheck):
 
     Args:
         to: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
-        key: the columns that say which rows belong together.
+        key: the columns that say which rows belong together, named as in every check: `a.b` is a field of a struct, and
+            a name with a dot or a backtick stands in backticks.
         compare_columns: the columns to compare; by default all, and a column that one side lacks is a difference.
         exclude_columns: columns to leave out, whichever table has them.
         mapping: the other table's name of a column, where it is another one.
@@ -82,7 +83,7 @@ class Compare(WholeCheck):
 
     @override
     def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
-        from recon.comparison import compare
+        from recon.checks.comparison import compare
 
         there = filtered(tables.open(self.to), self.to_condition, "to_condition", self.to)
         comparison = compare(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.data.bounds import Bounded, OfColumn, comparable, require_order
-from recon.checks.data.figures import as_evidence
+from recon.base.errors import ConfigError
+from recon.checks.data.bounds import Bounded, OfColumn, require_order
+from recon.checks.data.figures import MAX, MIN, as_evidence
 from recon.checks.data.grouped import GroupableCheck
-from recon.checks.data_check import Measure, RowCheck, count_if, greatest, least
-from recon.errors import ConfigError
+from recon.checks.data_check import Measure, RowCheck, count_if
 from recon.model import Verdict
 from recon.spark.lazy import F
 
@@ -122,7 +122,7 @@ class NotConstant(OfColumn, GroupableCheck):
     """Whether a column holds more than one value (dbt_utils' test of this name).
 
     Fails by 1, or by the number of groups that fail. NULL is no value: a column that holds one value and NULL fails, as
-    in dbt_utils, and so does one that is NULL throughout, which dbt_utils passes. A single row fails.
+    in dbt_utils. So does one that is NULL throughout, which dbt_utils passes. A single row fails.
     """
 
     test: ClassVar[str] = "not_constant"
@@ -133,8 +133,9 @@ class NotConstant(OfColumn, GroupableCheck):
 
     @override
     def measures(self) -> Mapping[str, Measure]:
-        value = comparable(F.col(self.column_name), self.column_type)
-        return {"least": least(value), "greatest": greatest(value)}
+        column = F.col(self.column_name)
+        extremes = {"least": MIN, "greatest": MAX}
+        return {name: of.measures(column, self.column_type)["value"] for name, of in extremes.items()}
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.base import set_by_fit
 from recon.checks.data.bounds import DAY, comparable, instant_text, is_instant
 from recon.checks.data.grouped import GroupableCheck
 from recon.checks.data_check import DataCheck, Measure, RowCheck, count_if
 from recon.checks.period import Period
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.columns import expression
 from recon.spark.lazy import F
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-_COLUMN = re.compile(r"(?:[^\W\d]\w*|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*")
+_COLUMN = re.compile(r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)(?:\.(?:\w+|`(?:[^`]|``)+`))*")
 # A time that far ahead may be due to clocks that differ; one beyond is no proof that anything is fresh.
 _SKEW = 60_000_000
 
@@ -101,9 +101,9 @@ class Freshness(OfTime, RowCheck):
     """Whether the newest row is recent enough (dbt's source freshness).
 
     Fails by 1 when it is older than `error_after`, and warns when it is older than `warn_after`. Rows whose field is
-    NULL are left out; a field that is NULL throughout is older than any limit, as in dbt. So is one whose times all lie
-    in the future: a time more than a minute ahead of Spark's clock proves nothing and is left out, too, where dbt takes
-    it for fresh. Times without a zone are UTC, and a date is its midnight.
+    NULL are left out; a field that is NULL throughout is older than any limit, as in dbt. A time more than a minute
+    ahead of Spark's clock proves nothing and is left out, too, where dbt takes it for fresh; a field with only such
+    times is older than any limit. Times without a zone are UTC, and a date is its midnight.
 
     Args:
         loaded_at_field: the column, or an SQL expression such as `to_timestamp(loaded)`.

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from recon.checks.data_check import DataCheck, QueryCheck, RowCheck, Tables
 from recon.model import Verdict
+from recon.spark.columns import key_column
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class GroupableCheck(RowCheck):
     A group whose key is NULL is a group. `judge` and `group_fails` are the same rule for a table and for a group.
 
     Args:
-        group_by_columns: judge each group of rows with equal values in these columns on its own.
+        group_by_columns: judge each group of rows with equal values in these columns, or SQL expressions such as
+            `lower(region)`, on its own.
 
     Cost:
         nothing beyond the one scan that all row checks of the table share; with `group_by_columns`, one Spark job that
@@ -99,7 +101,7 @@ class _ByGroup(QueryCheck):
         return Verdict.counted(groups, self.of.group_message(groups), rows=measured["rows"])
 
     def _groups(self, rows: DataFrame) -> DataFrame:
-        key = [F.col(name).alias(f"k{i}") for i, name in enumerate(self.of.group_by_columns)]
+        key = [key_column(name).alias(f"k{i}") for i, name in enumerate(self.of.group_by_columns)]
         measures = {name: measure.over(None) for name, measure in self.of.measures().items()}
         measures["rows"] = F.count(F.lit(1))
         return rows.groupBy(*key).agg(*(column.alias(f"m_{name}") for name, column in measures.items()))

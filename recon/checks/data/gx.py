@@ -5,6 +5,7 @@ GX is imported when a suite is run: reading a suite, naming its checks and listi
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
+from recon.base.requirements import how_to_install
+from recon.base.text import complaint, did_you_mean
 from recon.checks.data_check import JointCheck
-from recon.errors import ConfigError
 from recon.model import Verdict
-from recon.requirements import how_to_install
 from recon.spark.errors import spark_error
-from recon.text import complaint, did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,8 +49,8 @@ class ExpectationSuite(JointCheck):
     passes, also with unexpected values within `mostly`; their count is in the evidence. NULL is treated as GX does:
     most expectations on a column leave NULL out, so that a column of NULLs passes; add `not_null`.
     GX's severity `warning` and `info` become `severity: warn` unless a severity is configured here. An expectation that
-    GX does not know, whose arguments do not fit, or whose column is missing is an error, and so is a suite that cannot
-    be read; the others still run.
+    GX does not know, whose arguments do not fit, or whose column is missing is an error. So is a suite that cannot be
+    read; the others still run.
 
     Args:
         suite: the JSON file of a GX 1.x suite, relative to recon.yml; with `project`, the suite's name.
@@ -107,17 +108,19 @@ class ExpectationSuite(JointCheck):
             each_expectation = list(_expectations(suite, parameters, source))
         except ConfigError as error:
             each_expectation = [{"type": Path(str(arguments.get("suite") or "")).stem, "problem": str(error)}]
-        return [{"expectation": json.dumps(one, sort_keys=True, default=str)} for one in each_expectation]
+        return [
+            {"expectation": json.dumps(expectation, sort_keys=True, default=str)} for expectation in each_expectation
+        ]
 
     def parsed(self) -> dict[str, Any]:
         """The expectation as GX writes it (`type`, `kwargs`, `meta`, `severity`), or with a `problem`."""
-        one: dict[str, Any] = json.loads(self.expectation or "{}")
-        return one
+        expectation: dict[str, Any] = json.loads(self.expectation or "{}")
+        return expectation
 
     @override
     def label(self) -> str:
-        one = self.parsed()
-        return "_".join([one.get("type") or "expectation", *_columns(one.get("kwargs") or {})])
+        expectation = self.parsed()
+        return "_".join([expectation.get("type") or "expectation", *_columns(expectation.get("kwargs") or {})])
 
     @override
     def settled(self, config: CheckConfig) -> CheckConfig:
@@ -147,16 +150,12 @@ class ExpectationSuite(JointCheck):
         verdicts: dict[int, Verdict] = {}
         expectations: dict[int, Any] = {}
         for at, check in enumerate(checks):
-            one = check.parsed()
+            expectation = check.parsed()
             try:
-                expectations[at] = _domain_object(one, at)
+                expectations[at] = _domain_object(expectation, at)
             except ConfigError as error:
                 verdicts[at] = Verdict(unproved=str(error))
-        results = _validated(expectations, rows) if expectations else {}
-        broken = [at for at in expectations if _raised(results[at]) is not None]
-        # GX measures many expectations in one aggregate: where one breaks it, GX has no result for the others either.
-        for at in broken if len(broken) > 1 else ():
-            results |= _validated({at: expectations[at]}, rows)
+        results = _results(expectations, rows) if expectations else {}
         verdicts |= {at: _verdict(checks[at].parsed(), result) for at, result in results.items()}
         return [verdicts[at] for at in range(len(checks))]
 
@@ -284,22 +283,40 @@ def _gx() -> Any:
     return great_expectations
 
 
-def _domain_object(one: Mapping[str, Any], at: int) -> Any:
+def _domain_object(expectation: Mapping[str, Any], at: int) -> Any:
     """GX's own object for an expectation; its meta holds its place, because GX returns results in another order."""
-    if "problem" in one:
-        raise ConfigError(one["problem"])
+    if "problem" in expectation:
+        raise ConfigError(expectation["problem"])
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import list_registered_expectation_implementations
 
-    kind = one["type"]
+    kind = expectation["type"]
     try:
         with _quiet():
-            return ExpectationConfiguration(type=kind, kwargs=dict(one["kwargs"]), meta={"recon": at}).to_domain_obj()
+            return ExpectationConfiguration(
+                type=kind, kwargs=dict(expectation["kwargs"]), meta={"recon": at}
+            ).to_domain_obj()
     except _gx().exceptions.ExpectationNotFoundError:
         near = did_you_mean(kind, list_registered_expectation_implementations(), "")
         raise ConfigError(f"Great Expectations knows no expectation '{kind}'{near}") from None
     except Exception as error:
         raise ConfigError(f"{kind} cannot be made of its arguments: {complaint(error)}") from None
+
+
+def _results(expectations: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[str, Any] | Exception]:
+    """GX's results by place, or what GX raised; expectations that may have broken each other are measured alone.
+
+    GX measures many expectations in one aggregate: where one breaks it, GX has no result for the others either.
+    """
+    results: dict[int, Mapping[str, Any] | Exception]
+    try:
+        results = {**_validated(expectations, rows)}
+    except Exception as error:
+        results = dict.fromkeys(expectations, error)
+    broken = [at for at in expectations if _raised(results[at]) is not None]
+    for at in broken if len(broken) > 1 else ():
+        results |= _results({at: expectations[at]}, rows)
+    return results
 
 
 def _validated(expectations: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[str, Any]]:
@@ -314,11 +331,31 @@ def _validated(expectations: Mapping[int, Any], rows: DataFrame) -> dict[int, Ma
         # SUMMARY, because COMPLETE would bring every unexpected value to the driver.
         wanted = {"result_format": "SUMMARY", "partial_unexpected_count": _SAMPLES}
         try:
-            results = [result.to_json_dict() for result in batch.validate(suite, result_format=wanted).results]
+            results = []
+            for result in batch.validate(suite, result_format=wanted).results:
+                result.result = _writable(result.result)
+                results.append(result.to_json_dict())
         finally:
             if any("query" in (e.expectation_type + "".join(e.configuration.kwargs)) for e in expectations.values()):
                 rows.sparkSession.catalog.dropTempView(_VIEW)
     return {result["expectation_config"]["meta"]["recon"]: result for result in results}
+
+
+def _writable(value: Any) -> Any:
+    """What GX observed, with values that it cannot write as JSON as text: binary in base64, as in Spark's JSON."""
+    from great_expectations.util import convert_to_json_serializable
+
+    if isinstance(value, Mapping):
+        return {key: _writable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_writable(inner) for inner in value]
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    try:
+        convert_to_json_serializable(value)
+    except TypeError:
+        return str(value)
+    return value
 
 
 @contextmanager
@@ -347,21 +384,23 @@ def _ephemeral_context() -> Iterator[Any]:
 # -- results -----------------------------------------------------------------------------------------------
 
 
-def _raised(result: Mapping[str, Any]) -> str | None:
+def _raised(result: Mapping[str, Any] | Exception) -> str | None:
     """The error of an expectation in one sentence; None when GX has a result."""
+    if isinstance(result, Exception):
+        return spark_error(result)
     info = result.get("exception_info") or {}
     # One exception, or several by the metric that raised them.
     each = [info] if "raised_exception" in info else [e for e in info.values() if isinstance(e, Mapping)]
-    for one in each:
-        if one.get("raised_exception"):
-            message = re.sub(r"^\s*Error: ", "", str(one.get("exception_message")), flags=re.MULTILINE)
+    for exception in each:
+        if exception.get("raised_exception"):
+            message = re.sub(r"^\s*Error: ", "", str(exception.get("exception_message")), flags=re.MULTILINE)
             return spark_error(ConfigError(message)) if message.strip() else "GX gives no reason"
     return None
 
 
-def _verdict(one: Mapping[str, Any], result: Mapping[str, Any]) -> Verdict:
-    kind, kwargs = one["type"], one["kwargs"]
-    if (raised := _raised(result)) is not None:
+def _verdict(expectation: Mapping[str, Any], result: Mapping[str, Any] | Exception) -> Verdict:
+    kind, kwargs = expectation["type"], expectation["kwargs"]
+    if (raised := _raised(result)) is not None or isinstance(result, Exception):
         return Verdict(unproved=f"{kind} could not be evaluated: {raised}")
     details = result.get("result") or {}
     shown = ("element_count", "missing_count", "unexpected_count", "unexpected_percent", "observed_value")

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data.bounds import OfColumn
 from recon.checks.data_check import KeyCheck
-from recon.errors import ConfigError
 from recon.model import Verdict
 
 
@@ -20,7 +20,7 @@ class Unique(OfColumn, KeyCheck):
 
     Failures are values, as in dbt; the message also counts the surplus rows, those beyond the first of each value. NULL
     is not judged, as in dbt; a column that is NULL in every row is skipped. Strings compare exactly, with case and
-    blanks; -0.0 equals 0.0 and NaN equals NaN.
+    blanks, unless the column has a collation; -0.0 equals 0.0 and NaN equals NaN.
     """
 
     test: ClassVar[str] = "unique"
@@ -44,10 +44,10 @@ class UniqueCombinationOfColumns(KeyCheck):
 
     Failures are combinations; the message also counts the surplus rows, those beyond the first of each combination.
     NULL equals NULL here, as in GROUP BY: two rows (1, NULL) are a duplicate. Strings compare exactly, with case and
-    blanks; -0.0 equals 0.0 and NaN equals NaN.
+    blanks, unless a column has a collation; -0.0 equals 0.0 and NaN equals NaN.
 
     Args:
-        combination_of_columns: the columns that together form the key.
+        combination_of_columns: the columns that together form the key, or SQL expressions such as `lower(email)`.
 
     Example:
         data_tests:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
+from recon.base.text import did_you_mean
+from recon.checks.comparison.align import common_type
 from recon.checks.data.bounds import OfColumn, is_instant
 from recon.checks.data_check import QueryCheck, Tables
-from recon.comparison.align import common_type
-from recon.errors import ConfigError
 from recon.model import Verdict
-from recon.spark.columns import expression, quoted, refuse_alias
+from recon.spark.columns import expression, key_column, quoted, refuse_alias
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
-from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,7 +34,7 @@ class SequentialValues(OfColumn, QueryCheck):
     """Rows whose value is not the previous value plus an interval (dbt_utils' test of this name).
 
     Rows are compared in the order of the column; failures are rows. The first value of a group has no previous one and
-    passes; a value that occurs twice fails once, and so does the first value after a gap. NULL is not judged, as in
+    passes. A value that occurs twice fails once, and so does the first value after a gap. NULL is not judged, as in
     dbt_utils; a column that is NULL in every row is skipped.
 
     Args:
@@ -43,7 +43,8 @@ class SequentialValues(OfColumn, QueryCheck):
         datepart: `second`, `minute`, `hour`, `day`, `week`, `month`, `quarter`, `year`, `millisecond` or `microsecond`;
             required for timestamps, by default `day` for dates. Days and longer units are those of the session's time
             zone.
-        group_by_columns: each combination of their values has a sequence of its own; NULL is a group like any other.
+        group_by_columns: columns, or SQL expressions such as `upper(region)`; each combination of their values has a
+            sequence of its own, and NULL is a group like any other.
 
     Cost:
         one Spark job that sorts the table by the column, in many tasks.
@@ -130,7 +131,7 @@ class SequentialValues(OfColumn, QueryCheck):
         from pyspark.sql import Window
 
         value, successor, stretch = self._sequence()
-        groups = [F.col(name).alias(g) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
+        groups = [key_column(name).alias(g) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
         values = rows.select(*groups, value.alias("v")).withColumn("stretch", stretch)
         inside = Window.partitionBy(*self._groups(), "stretch").orderBy("v")
         return values.withColumn("previous", F.lag("v").over(inside)), successor
@@ -171,9 +172,9 @@ class SequentialValues(OfColumn, QueryCheck):
 class MutuallyExclusiveRanges(QueryCheck):
     """Rows whose range is empty, or overlaps the next one (dbt_utils' test of this name).
 
-    A range includes its lower bound and excludes its upper bound. Rows are compared in the order of their lower bound;
-    failures are rows whose lower bound is not below the upper one, or whose upper bound is not where `gaps` allows it,
-    compared with the next lower bound. The last row has no next one. NULL as a bound fails, as in dbt_utils: for a
+    A range includes its lower bound and excludes its upper bound. Rows are compared in the order of their lower bound.
+    Failures are rows whose lower bound is not below the upper one, and rows whose upper bound is not where `gaps`
+    allows it before the next lower bound. The last row has no next one. NULL as a bound fails, as in dbt_utils: for a
     range without an end write a bound such as `coalesce(valid_to, date '9999-12-31')`.
 
     Args:

@@ -30,16 +30,16 @@ class Relationships(AgainstColumn):
     Failures are rows, as in dbt; the message also counts the values. NULL is not judged, as in dbt: add `not_null`
     where it may not be; a column that is NULL in every row is skipped. A NULL in the other table equals nothing. When
     the other table has no rows, every row with a value fails. Columns of different types are compared in a common one,
-    next to text as text. `where` is for the checked table alone, like `from_condition`; `to_condition` is for the
-    other.
+    next to text as text. Text of one collation is compared by it; of two, it is an error. `where` is for the checked
+    table alone, like `from_condition`; `to_condition` is for the other.
 
     Args:
         from_condition: SQL that a row must meet to be judged.
         to_condition: SQL that a row of the other table must meet to count.
 
     Cost:
-        one Spark job that groups the table by the column before it is joined (where the other table is small enough,
-        Spark broadcasts it first), and shares the scan of the table's row checks to count what was judged.
+        one Spark job that groups the table by the column and then joins; Spark broadcasts the other table where it is
+        small enough. What was judged is counted in the scan of the table's row checks.
 
     Example:
         columns:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data.pairs import AgainstColumn, Pair, pair
 from recon.checks.data_check import QueryCheck, Tables
-from recon.errors import ConfigError
 from recon.model import Verdict
-from recon.spark.columns import expression, quoted
+from recon.spark.columns import expression, filtered, path_of, quoted, unknown
 from recon.spark.lazy import F
-from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,14 +54,18 @@ class CountsSideBySide(QueryCheck):
     def difference_text(self, measured: Mapping[str, Any]) -> str:
         """What differs, as the beginning of the message."""
 
+    def there(self, tables: Tables) -> DataFrame:
+        """The rows of the other table that count."""
+        return tables.open(self.other())
+
     @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        there = tables.open(self.other())
+        there = self.there(tables)
         return _side_by_side(rows, there, list(self.pairs(rows, there).values()))
 
     @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        names = list(self.pairs(rows, tables.open(self.other())))
+        names = list(self.pairs(rows, self.there(tables)))
         keys = [F.col(f"k{i}") for i in range(len(names))]
         failing = self.counted(rows, tables).filter(self.fails).orderBy(expression(self.order, "order"), *keys)
         shown = [key.alias(name) for key, name in zip(keys, names, strict=True)]
@@ -85,9 +88,9 @@ class CountsSideBySide(QueryCheck):
 class CardinalityEquality(AgainstColumn, CountsSideBySide):
     """Values that a column does not hold as often as a column of another table does (dbt_utils' test of this name).
 
-    Failures are counted as dbt_utils does: two for a value that both sides have and in a different number of rows, one
-    for a value that one side alone has; the message counts the values. NULL is a value like any other and equals NULL,
-    so that NULLs on one side only fail. Columns of different types are compared in a common one, next to text as text.
+    Failures are counted as dbt_utils does: two for a value that both sides have in a different number of rows, one for
+    a value that one side alone has. The message counts the values. NULL is a value like any other and equals NULL, so
+    that NULLs on one side only fail. Columns of different types are compared in a common one, next to text as text.
     `where` is for the checked table alone.
 
     Cost:
@@ -132,7 +135,8 @@ class EqualRowcount(CountsSideBySide):
 
     Args:
         compare_model: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
-        group_by_columns: columns of both tables; by default the tables are counted whole.
+        group_by_columns: columns of both tables, or SQL expressions; by default the tables are counted whole.
+        to_condition: SQL that a row of the other table must meet to count.
 
     Cost:
         one Spark job that counts both tables together.
@@ -152,6 +156,7 @@ class EqualRowcount(CountsSideBySide):
     failing_groups: ClassVar[str] = "differ in their number of rows"
     compare_model: str
     group_by_columns: tuple[str, ...] = ()
+    to_condition: str | None = None
 
     @override
     def identifying(self) -> Sequence[str]:
@@ -160,6 +165,10 @@ class EqualRowcount(CountsSideBySide):
     @override
     def other(self) -> str:
         return self.compare_model
+
+    @override
+    def there(self, tables: Tables) -> DataFrame:
+        return filtered(super().there(tables), self.to_condition, "to_condition", self.compare_model)
 
     @override
     def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
@@ -205,9 +214,9 @@ class FewerRowsThan(EqualRowcount):
 class Equality(CountsSideBySide):
     """Rows that are not in another table as often as here, or the other way (dbt_utils' test of this name).
 
-    Rows are compared whole, without a key, and as often as they occur: a row that is here twice and there once is a
-    difference (dbt_utils compares sets and does not see it). Failures are counted as dbt_utils does: the rows of both
-    sides that have no equal, plus the difference of the two numbers; the message counts the rows. NULL equals NULL and
+    Rows are compared whole, without a key, and as often as they occur. A row that is here twice and there once is a
+    difference; dbt_utils compares sets and does not see it. Failures are counted as dbt_utils does: the rows of both
+    sides that have no equal, plus the difference of the two numbers. The message counts the rows. NULL equals NULL and
     nothing else, NaN equals NaN, -0.0 equals 0.0. Columns of different types are compared in a common one, next to text
     as text. `where` is for the checked table alone.
 
@@ -218,7 +227,7 @@ class Equality(CountsSideBySide):
         precision: digits after the point to which numbers with a fraction are rounded before.
 
     Cost:
-        one Spark job that groups both tables together by all compared columns; where rows have a key, `compare` is
+        one Spark job that groups both tables together by all compared columns. Where rows have a key, `compare` is
         cheaper and shows which column changed.
 
     Example:
@@ -267,20 +276,19 @@ class Equality(CountsSideBySide):
         """The columns to compare, by the checked table's names."""
         if self.compare_columns:
             return self.compare_columns
-        out = {name.casefold() for name in self.exclude_columns}
-        ours = [name for name in rows.columns if name.casefold() not in out]
-        theirs = [name for name in there.columns if name.casefold() not in out]
-        for name in self.exclude_columns:
-            if name.casefold() not in {n.casefold() for n in (*rows.columns, *there.columns)}:
-                near = did_you_mean(name, {*rows.columns, *there.columns})
-                raise ConfigError(
-                    f"neither the table nor {self.compare_model} has the column {name!r} to exclude{near}"
-                )
-        for one, has, lacks, which in (
+        known = [*rows.columns, *there.columns]
+        out = {name: ".".join(path_of(name)).casefold() for name in self.exclude_columns}
+        for name, column in out.items():
+            if len(path_of(name)) != 1 or column not in {n.casefold() for n in known}:
+                how = unknown(name, dict.fromkeys(known))
+                raise ConfigError(f"neither the table nor {self.compare_model} has the column {name!r} to exclude{how}")
+        ours = [name for name in rows.columns if name.casefold() not in out.values()]
+        theirs = [name for name in there.columns if name.casefold() not in out.values()]
+        for names, has, lacks, which in (
             (ours, "the table", self.compare_model, theirs),
             (theirs, self.compare_model, "the table", ours),
         ):
-            alone = [name for name in one if name.casefold() not in {n.casefold() for n in which}]
+            alone = [name for name in names if name.casefold() not in {n.casefold() for n in which}]
             if alone:
                 raise ConfigError(
                     f"{has} has the column {alone[0]!r}, which {lacks} does not have; "
@@ -294,8 +302,8 @@ class Equality(CountsSideBySide):
 def _side_by_side(here: DataFrame, there: DataFrame, pairs: Sequence[Pair]) -> DataFrame:
     """Each combination of the columns (k0, k1, …) with its number of rows `here` and `there`.
 
-    A union that is grouped, rather than a join: NULL equals NULL, a side that lacks a combination has 0, and both
-    tables are aggregated before anything is shuffled.
+    A union that is grouped, rather than a join: so NULL equals NULL, a side that lacks a combination has 0, and Spark
+    aggregates before it shuffles.
     """
     names = [f"k{i}" for i in range(len(pairs))]
     ours = [ours.alias(name) for name, (ours, _) in zip(names, pairs, strict=True)]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Context
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.base import yaml_text
 from recon.checks.data.bounds import BoundedColumn, OfColumn, as_column
 from recon.checks.data_check import EachRow
-from recon.errors import ConfigError
-from recon.spark.columns import expression
+from recon.spark.columns import expression, sql_name
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.spark.releases import try_cast
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 # dbt_utils trims blanks, tabs and line ends.
 _WHITESPACE = " \t\n\r\f\x0b"
-# So many digits that no number of a configuration is rounded.
-_EXACT = Context(prec=10_000)
+# So many digits that no number of a configuration is rounded; one with a greater exponent than Python has is infinite.
+_EXACT = Context(prec=10_000, traps=[])
+_MOST_DIGITS = 38
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +56,12 @@ class AcceptedValues(OfColumn, EachRow):
     """Rows whose column holds a value outside a list.
 
     Failures are rows (dbt counts distinct values). NULL is accepted, as in dbt: add `not_null` where it is not. Strings
-    compare exactly, with case and blanks.
+    compare exactly, with case and blanks, unless the column has a collation.
 
     Args:
-        values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]` and `["1", "2"]`
-            mean the same; one that is no value of that type, such as 1.005 for `decimal(10,2)`, accepts nothing.
+        values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]`, `[1.0, 2.0]` and
+            `["1", "2"]` mean the same. A number or time that does not fit, such as 1.005 for `decimal(10,2)`, accepts
+            nothing; a value that is none of that type, such as `new` for `int`, is an error.
         quote: false takes strings in `values` as SQL expressions, such as `date '2026-01-01'`.
 
     Example:
@@ -82,9 +85,21 @@ class AcceptedValues(OfColumn, EachRow):
             raise ConfigError(f"values holds {unusable[0]!r}, which is not a plain value; NULL is always accepted")
 
     @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        fitted = super().fit(types, rows)
+        read = [value for value in self.values if self.quote or not isinstance(value, str)]
+        for value in _of_another_type(read, fitted.column_type, rows):
+            kind = fitted.column_type.simpleString()
+            raise ConfigError(
+                f"values holds {value!r}, which is no {kind}, and column {self.column_name} is one; correct the value, "
+                "or take it out"
+            )
+        return fitted
+
+    @override
     def failing(self) -> Column:
         column = F.col(self.column_name)
-        # A NULL in the list (a value that is none of this type) would make IN answer NULL and hide a failure.
+        # A NULL in the list (a value that does not fit this type) would make IN answer NULL and hide a failure.
         accepted = F.coalesce(column.isin(*(self._literal(v) for v in self.values)), F.lit(False))
         return column.isNotNull() & ~accepted
 
@@ -95,10 +110,12 @@ class AcceptedValues(OfColumn, EachRow):
     def _literal(self, value: Any) -> Column:
         if isinstance(value, str) and not self.quote:
             return expression(value, "the value")
+        from pyspark.sql import types as T
+
         text = yaml_text(value)
-        if self.column_type is None:
-            return F.lit(text)
-        return try_cast(F.lit(None if _cut_short(text, self.column_type) else text), self.column_type)
+        if self.column_type is None or isinstance(self.column_type, T.StringType):
+            return F.lit(text)  # of no collation, so that the column's decides
+        return try_cast(F.lit(_fitting(text, self.column_type)), self.column_type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +168,8 @@ class ExpressionIsTrue(EachRow):
     """Rows for which an SQL expression is false (dbt_utils' test of this name).
 
     Failures are rows. A row for which the expression is NULL passes, as in dbt_utils; write `coalesce(…, false)` where
-    it should not. An expression that Spark refuses, that is no condition, or that breaks on some value (such as a cast)
-    is an error of this check alone.
+    it should not. An expression is an error of this check alone where Spark refuses it, it is no condition, or it
+    breaks on some value (such as a cast).
 
     Args:
         expression: SQL over the table's columns. Listed below a column, it is what follows the column's name, such as
@@ -181,7 +198,7 @@ class ExpressionIsTrue(EachRow):
 
     @override
     def label(self) -> str:
-        return self.condition()
+        return self._behind(self.column_name)
 
     @override
     def failing(self) -> Column:
@@ -189,11 +206,14 @@ class ExpressionIsTrue(EachRow):
 
     @override
     def message(self, failures: int, rows: int) -> str:
-        return f"{self.condition()} is false in {failures} of {rows} rows"
+        return f"{self.label()} is false in {failures} of {rows} rows"
 
     def condition(self) -> str:
-        """The whole expression."""
-        return self.expression if self.column_name is None else f"{self.column_name} {self.expression}"
+        """The whole expression, with the column's name as SQL has it."""
+        return self._behind(self.column_name and sql_name(self.column_name))
+
+    def _behind(self, name: str | None) -> str:
+        return self.expression if name is None else f"{name} {self.expression}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +264,7 @@ class MatchesRegex(OfText, EachRow):
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         fitted = super().fit(types, rows)
         try:
-            # Spark's optimizer evaluates the expression on a table of one value; no job runs.
-            rows.sparkSession.sql("VALUES ('')").select(F.col("col1").rlike(self.pattern())).collect()
+            _folded(F.col("col1").rlike(self.pattern()), rows)
         except Exception as error:
             raise ConfigError(f"regex {self.regex!r} is no Java regular expression: {spark_error(error)}") from error
         return fitted
@@ -289,18 +308,42 @@ class NotEmptyString(OfText, EachRow):
         return f"{self.column_name} is empty in {failures} of {rows} rows"
 
 
-def _cut_short(text: str, type_: DataType) -> bool:
-    """Whether Spark would round a value to fit the type, or leave some of it out."""
+def _folded(value: Column, rows: DataFrame) -> Any:
+    """A value that Spark's optimizer evaluates, on a table of one empty text `col1`; no job runs."""
+    return rows.sparkSession.sql("VALUES ('')").select(value).collect()[0][0]
+
+
+def _of_another_type(values: Sequence[Any], type_: DataType, rows: DataFrame) -> Sequence[Any]:
+    """Those of the values that Spark cannot read as one of a type, whether it fits or not; no job runs."""
+    from pyspark.errors import AnalysisException
     from pyspark.sql import types as T
 
-    if isinstance(type_, T.DecimalType):
-        try:
-            exponent = Decimal(text).normalize(_EXACT).as_tuple().exponent
-        except ArithmeticError:  # no number: the cast gives NULL
-            return False
-        return isinstance(exponent, int) and exponent < -type_.scale
-    if isinstance(type_, T.DateType):
-        return re.search(r"\d[ T].*[1-9]", text) is not None  # a time of the day
-    if isinstance(type_, (T.TimestampType, T.TimestampNTZType)):
-        return re.search(r"\.\d{6}\d*[1-9]", text) is not None  # finer than microseconds
-    return False
+    if isinstance(type_, (T.StringType, T.BinaryType)) or not values:
+        return ()
+    if isinstance(type_, T.NumericType):
+        return [value for value in values if not _NUMBER.fullmatch(yaml_text(value).strip())]
+    texts = F.array(*(F.lit(yaml_text(value)) for value in values))
+    try:
+        unread = _folded(F.transform(texts, lambda text: try_cast(text, type_).isNull()), rows)
+    except AnalysisException as error:
+        raise ConfigError(
+            f"accepted_values compares plain values, not {type_.simpleString()}; use expression_is_true"
+        ) from error
+    return [value for value, is_unread in zip(values, unread, strict=True) if is_unread]
+
+
+def _fitting(text: str, type_: DataType) -> str | None:
+    """A value as Spark reads it for this type; None where it would be rounded, or cut short, to fit."""
+    from pyspark.sql import types as T
+
+    if isinstance(type_, (T.IntegralType, T.DecimalType)):
+        number = _EXACT.create_decimal(text.strip()).normalize(_EXACT)
+        scale = type_.scale if isinstance(type_, T.DecimalType) else 0
+        exponent = number.as_tuple().exponent
+        fits = isinstance(exponent, int) and -scale <= exponent < _MOST_DIGITS  # text for NaN and the infinite
+        return f"{number:f}" if fits else None
+    if isinstance(type_, T.DateType) and re.search(r"\d[ T].*[1-9]", text):
+        return None  # a time of the day
+    if isinstance(type_, (T.TimestampType, T.TimestampNTZType)) and re.search(r"\.\d{6}\d*[1-9]", text):
+        return None  # finer than microseconds
+    return text

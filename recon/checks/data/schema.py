@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data_check import SchemaCheck
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
+from recon.spark.columns import path_of
 from recon.spark.errors import spark_error
 from recon.spark.releases import data_type
 
@@ -39,9 +40,9 @@ class SchemaContract(SchemaCheck):
     """Columns that are missing, of another type or nullability, or not in the contract.
 
     Failures are columns; each is a sample that says what was expected and found. Names compare exactly, with case; the
-    order of columns does not matter. Rows are not looked at, so that NULLs and zero rows change nothing: `nullable:
-    false` asks whether the table forbids NULL, which Delta does for `NOT NULL` columns; use `not_null` for values. The
-    columns that recon stamps (`_batch_id`, `_source_topic`, `_source_partition`, `_source_offset`) are never too many.
+    order of columns does not matter. Rows are not looked at, so NULLs and zero rows change nothing. `nullable: false`
+    asks whether the table forbids NULL, as Delta does for `NOT NULL` columns; use `not_null` for values. The columns
+    that recon stamps (`_batch_id`, `_source_topic`, `_source_partition`, `_source_offset`) are never too many.
 
     Args:
         columns: the promised columns, each with `name` and, where they matter, `data_type` and `nullable`. A type is
@@ -99,7 +100,7 @@ class SchemaContract(SchemaCheck):
                 yield _row(column.name, "nullability", _nullability(column.nullable), _nullability(field.nullable))
 
     def _extra(self, schema: StructType) -> Iterator[Mapping[str, Any]]:
-        promised = {name for column in self.columns_ for name in (column.name, column.name.partition(".")[0])}
+        promised = {name for column in self.columns_ for name in (column.name, *path_of(column.name)[:1])}
         for field in schema:
             if field.name not in promised and field.name not in STAMPED_COLUMNS:
                 yield _row(field.name, "extra", None, _declared(field))
@@ -142,11 +143,11 @@ def _find(schema: StructType, path: str) -> StructField | None:
 
     if path in schema.names:
         return schema[path]
-    head, _, rest = path.partition(".")
-    if head not in schema.names or not rest:
+    head, *rest = path_of(path) or (path,)
+    if head not in schema.names:
         return None
     field = schema[head]
-    for part in rest.split("."):
+    for part in rest:
         inside = field.dataType
         if isinstance(inside, T.StructType) and part in inside.names:
             field = inside[part]

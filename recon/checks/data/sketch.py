@@ -1,7 +1,7 @@
 """A quantile sketch that merges exactly: counts per bucket of a logarithmic scale, as DDSketch has it.
 
-Bucket i holds the values in (g^(i-1), g^i] with g = (1 + a) / (1 - a), so that its middle is within a = 1 % of every
-value in it. Counts add up: the sketch of two sets of rows is the sum of theirs, whatever the split.
+Bucket i holds the values in (g^(i-1), g^i] with g = (1 + a) / (1 - a): its middle is within a = 1 % of every value.
+Counts add up: the sketch of two sets of rows is the sum of theirs, whatever the split.
 """
 
 from __future__ import annotations

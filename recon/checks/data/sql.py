@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data_check import Measure, QueryCheck, Tables, count_if
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.project.sql_tests import MODEL, Rendered
 from recon.spark.columns import distinct
@@ -41,9 +41,9 @@ _RUNS_CODE = ("java_method", "reflect", "try_reflect", "identifier")
 class SqlTest(QueryCheck):
     """Rows that a SELECT of the project returns: a file of `data_tests`, or a `{% test %}` block with arguments.
 
-    NULL means what the query makes of it. Without rows in the sink (that meet `where`) the query runs, too, as it may
-    ask for just that; where it returns no row then, `if_empty` decides. Costs a Spark job of its own, over every table
-    that it names.
+    NULL means what the query makes of it. The query also runs without rows in the sink (that meet `where`), as it may
+    test just that. If it then returns no row, `if_empty` decides. Costs a Spark job of its own, over every table that
+    it names.
 
     Args:
         test: the generic test's name; `sql_test` for a singular one.

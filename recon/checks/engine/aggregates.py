@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data_check import DataCheck, Measure, QueryCheck, RowCheck
 from recon.checks.engine.executor import (
     Executor,
@@ -17,7 +18,6 @@ from recon.checks.engine.executor import (
     reason_of,
     verdict_of,
 )
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
 from recon.spark.lazy import F

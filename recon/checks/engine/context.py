@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from recon.base.errors import ConfigError
 from recon.checks.bound import Bound
 from recon.checks.data_check import KeyCheck, RowCheck, Tables
 from recon.checks.samples import Samples
-from recon.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 class Memory(Protocol):
-    """What earlier runs measured, for checks that then measure new rows only (recon.incremental).
+    """What earlier runs measured, for checks that then measure new rows only (recon.audits.incremental).
 
     The scanned table holds the rows that are new since, or all of them on the first run.
     """
@@ -44,7 +44,11 @@ class NoTables:
     """The tables of a scan outside of a project: none."""
 
     def open(self, reference: str) -> DataFrame:
-        """Always refuses."""
+        """Always refuses.
+
+        Raises:
+            ConfigError: always.
+        """
         raise ConfigError(f"{reference} cannot be opened here: other tables are known to an audit of a project only")
 
 

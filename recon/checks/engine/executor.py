@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from recon.base.errors import ConfigError, ReconError
+from recon.base.text import first_line
 from recon.checks.bound import Bound
 from recon.checks.data_check import DataCheck, KeyCheck, QueryCheck, RowCheck
 from recon.checks.engine.context import ScanContext
-from recon.errors import ConfigError, ReconError
 from recon.model import Verdict
 from recon.spark.errors import spark_error
-from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

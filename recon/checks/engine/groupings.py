@@ -20,6 +20,7 @@ from recon.checks.engine.executor import (
 )
 from recon.checks.engine.hashed import HashedKeys
 from recon.model import Verdict
+from recon.spark.columns import key_column
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ class GroupingExecutor(Executor):
             return dict.fromkeys(same, Verdict(unproved=str(measuring_error(self._table.name, error))))
         self._keys.update(dict.fromkeys(same, keys))
         context = self._table.context
-        for at, one in same.items():
-            if (memory := context.memory_of(one.bound)) is not None:
-                memory.begin(one.bound, one.check, self._table.rows_for(one), _totals_of(at, row))
-        return {at: verdict_of(one, _totals_of(at, row), context) for at, one in same.items()}
+        for at, member in same.items():
+            if (memory := context.memory_of(member.bound)) is not None:
+                memory.begin(member.bound, member.check, self._table.rows_for(member), _totals_of(at, row))
+        return {at: verdict_of(member, _totals_of(at, row), context) for at, member in same.items()}
 
     def _keys_of(self, scheduled: ScheduledKey) -> DataFrame:
         return count_keys(scheduled.check, self._table.rows_for(scheduled))
@@ -102,7 +103,7 @@ class GroupingExecutor(Executor):
 
 def count_keys(check: KeyCheck, rows: DataFrame) -> DataFrame:
     """Each key of these rows (columns k0, k1, …) with its number of rows n."""
-    key = [F.col(name).alias(f"k{i}") for i, name in enumerate(check.key())]
+    key = [key_column(name).alias(f"k{i}") for i, name in enumerate(check.key())]
     return rows.groupBy(*key).agg(F.count(F.lit(1)).alias("n"))
 
 

@@ -1,8 +1,7 @@
-"""Are keys unique? By 64-bit hashes first, those of all key checks of a table in one shuffle.
+"""Whether keys are unique: by 64-bit hashes first, those of all key checks of a table in one shuffle.
 
-Distinct hashes prove distinct keys, so Spark never shuffles the keys of a table without duplicates: it shuffles 8 bytes
-per row and check, however long the key is, and all checks share the shuffle. Where a hash occurs twice nothing is
-proved yet, and the engine groups the keys themselves.
+Distinct hashes prove distinct keys. So Spark shuffles 8 bytes per row and check, however long the key is, and all
+checks share the shuffle. Where a hash occurs twice nothing is proved yet, and the engine groups the keys themselves.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from recon.checks.data_check import KeyCheck
+from recon.spark.columns import key_column
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HashedKeys:
 
     def admit(self, scheduled: ScheduledKey) -> None:
         """Takes a check if equal values of its key have equal bytes."""
-        key = self._table.select(*(F.col(name) for name in scheduled.check.key()))
+        key = self._table.select(*(key_column(name) for name in scheduled.check.key()))
         if all(_by_its_bytes(field.dataType) for field in key.schema):
             self._scheduled.append(scheduled)
 
@@ -106,7 +106,7 @@ def _listed(hashes: DataFrame, groups: int) -> DataFrame:
 def _which_and_hash(number: int, scheduled: ScheduledKey) -> tuple[Column, Column]:
     """For a row: its group and whether its key holds a NULL, and the hash; NULL where `where` leaves it out."""
     check = scheduled.check
-    key = [F.col(name) for name in check.key()]
+    key = [key_column(name) for name in check.key()]
     null = reduce(lambda a, b: a | b, (part.isNull() for part in key))
     which = F.when(null, F.lit(2 * number + 1)).otherwise(F.lit(2 * number))
     hashed = F.xxhash64(*key)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from recon.base.errors import ConfigError
 from recon.checks.data_check import QueryCheck
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, verdict_of
-from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.columns import expression
 from recon.spark.lazy import F

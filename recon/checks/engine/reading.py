@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from recon.base.text import plural
 from recon.model import CommitRows, RowsWitness, Unavailable, Witnesses
 from recon.model.evidence import Answers, Questions, joined
-from recon.text import plural
 
 _UNREAD = Unavailable("rows", "the rows were not read")
 

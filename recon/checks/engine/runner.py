@@ -1,4 +1,4 @@
-"""Runs checks, whatever they are.
+"""Runs checks of every kind: evidence checks on witnesses, data checks on a table.
 
 Evidence checks get witnesses, and read more while they judge; data checks share the scans of a
 `TableMeasurement`. A check that cannot be evaluated is status error and the others still run.
@@ -83,9 +83,8 @@ def run_table(
 ) -> Iterator[CheckResult]:
     """Runs data checks on one table, results in order.
 
-    All row checks share one Spark job. Key checks need one per distinct key and `where`, a check with a query of its
-    own one more, and all that fail share a last one for samples. Nothing is cached. Checks that shared a job carry
-    the same times.
+    All row checks share one Spark job. Key checks need one per distinct key and `where`; a query check needs one of its
+    own. All that fail share a last one for samples. Nothing is cached. Checks that shared a job carry the same times.
 
     Args:
         bounds: checks of kind "data", all on this table.

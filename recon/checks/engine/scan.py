@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
+from recon.base.errors import ConfigError, ReconError
 from recon.checks.bound import Bound
 from recon.checks.data_check import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.engine.aggregates import AggregateExecutor
@@ -24,7 +25,6 @@ from recon.checks.engine.groupings import GroupingExecutor
 from recon.checks.engine.queries import QueryExecutor
 from recon.checks.samples import NOT_SHOWN, without_values
 from recon.checks.threshold import settle
-from recon.errors import ConfigError, ReconError
 from recon.model import CheckResult, Verdict
 from recon.spark.columns import distinct, expression, filtered, quoted, type_of
 from recon.spark.errors import spark_error
@@ -89,7 +89,7 @@ class TableMeasurement:
             scheduled = ScheduledCheck(at, bound, check, where_of(bound, frame, name, self._conditions))
             executor.admit(scheduled)
         except Exception as error:
-            self._verdicts[at] = (Verdict(unproved=reason_of(error)), started, self._clock())
+            self._verdicts[at] = (Verdict(unproved=reason_of(error) + bound.place), started, self._clock())
         else:
             self._scheduled[at] = (executor, scheduled)
 
@@ -110,7 +110,8 @@ class TableMeasurement:
         try:
             verdicts = executor.measure(scheduled)
         except Exception as error:
-            verdicts = {at: Verdict(unproved=str(measuring_error(self._table.name, error)))}
+            place = self._bounds[at].place if isinstance(error, ConfigError) else ""
+            verdicts = {at: Verdict(unproved=f"{measuring_error(self._table.name, error)}{place}")}
         ended = self._clock()
         for other, verdict in verdicts.items():
             self._verdicts[other] = (verdict, started, ended)
@@ -122,7 +123,7 @@ class TableMeasurement:
     def _sample(self) -> None:
         """Failing rows of every failed check that was not sampled yet, in one job; none where Spark has none.
 
-        If the job breaks, each check is sampled on its own, so that only the culprit goes without, and says why.
+        If the job breaks, each check is sampled on its own: only the one that breaks it has no samples, and says why.
         """
         waiting, self._unsampled = self._unsampled, {}
         failing_rows: dict[int, DataFrame] = {}
@@ -146,7 +147,7 @@ class TableMeasurement:
             return ()
         try:
             return reduce(lambda a, b: a.unionAll(b), failing_rows.values()).collect()
-        except Exception as error:  # the counts stand without samples
+        except Exception as error:  # the counts are right without samples
             if len(failing_rows) > 1:
                 return [row for at, rows in failing_rows.items() for row in self._collected({at: rows})]
             self._unread(next(iter(failing_rows)), error)
@@ -168,7 +169,7 @@ class TableMeasurement:
         verdict, started, ended = self._verdicts[at]
         try:
             visible = self._visible(at, samples)
-        except ReconError as error:  # the count stands without samples
+        except ReconError as error:  # the count is right without samples
             self._verdicts[at] = (replace(verdict, samples=()), started, ended)
             self._unread(at, error)
             return

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.judge.coverage import Key, by_key, coverage, ranges_of
-from recon.judge.findings import Findings, named
+from recon.judge.findings import Findings
 from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Verdict, Witnesses, known
+from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
-from recon.text import plural, some
 
 Which = tuple[str, int]  # query_id, batch_id: what the sinks of one query have in common, whatever their epochs
 
@@ -56,25 +58,33 @@ class Atomicity(EvidenceCheck):
         return _Evaluation(witnesses, sinks, Findings.of(witnesses)).verdict()
 
 
-class _Counts(NamedTuple):
-    """What is known of one micro-batch in one sink, from its entry and those of its replays."""
+_COUNTS = ("rows_read", "rows_written", "rows_quarantined", "rows_filtered")
+_counts = attrgetter(*_COUNTS)
 
-    read: int | None
-    written: int | None
-    quarantined: int | None
-    filtered: int | None
+
+class _Counts(NamedTuple):
+    """What a sink counted of one micro-batch, or of a repair."""
+
+    read: int
+    written: int
+    quarantined: int
+    filtered: int
 
     @classmethod
-    def of(cls, head: EntryHead) -> _Counts:
-        """Those of one entry."""
-        return cls(head.rows_read, head.rows_written, head.rows_quarantined, head.rows_filtered)
+    def of(cls, values: Iterable[int | None]) -> _Counts | None:
+        """The counts; None where one of them is not known."""
+        known_values = [value for value in values if value is not None]
+        return cls(*known_values) if len(known_values) == len(cls._fields) else None
 
     @property
-    def accounted(self) -> int | None:
-        """Records that the entry accounts for; None when unknown."""
-        if self.written is None or self.filtered is None or self.quarantined is None:
-            return None
-        return self.written + self.quarantined + self.filtered
+    def taken(self) -> int:
+        """Rows in the sink or in its quarantine."""
+        return self.written + self.quarantined
+
+    @property
+    def lost(self) -> int:
+        """Rows that are not accounted for; below 0 where the transform makes rows."""
+        return self.read - self.taken - self.filtered
 
 
 @dataclass
@@ -112,7 +122,7 @@ class _Sink:
     def covered(self) -> Mapping[Key, Spans]:
         """All offsets that the slice's entries read."""
         return {
-            key: Spans.of((s.start, s.end) for one in incarnations for s in one.stretches if s.end > s.start)
+            key: Spans.of((s.start, s.end) for of in incarnations for s in of.stretches if s.end > s.start)
             for key, incarnations in coverage(self.slice).incarnations.items()
         }
 
@@ -134,23 +144,19 @@ class _Sink:
     def repaired(self, which: Which) -> int:
         """Rows that came to the sink by repairs which read offsets of a micro-batch again, and lost none."""
         mine = self._ranges(self.batches[which][0])
-        written = 0
-        for i, head in enumerate(self.slice.heads):
-            if head.is_repair and any(
-                mine.get(key, Spans()).intersect(spans) for key, spans in self._ranges(i).items()
-            ):
-                counts = _Counts.of(head)
-                whole = counts.read is not None and counts.read == counts.accounted
-                written += (counts.written or 0) + (counts.quarantined or 0) if whole else 0
-        return written
+        of_repairs = (
+            _Counts.of(_counts(head))
+            for i, head in enumerate(self.slice.heads)
+            if head.is_repair and any(mine.get(k, Spans()).intersect(spans) for k, spans in self._ranges(i).items())
+        )
+        return sum(counts.taken for counts in of_repairs if counts is not None and not counts.lost)
 
     def _ranges(self, entry: int) -> Mapping[Key, Spans]:
         return by_key(ranges_of(self.slice, entry))
 
-    def counts(self, which: Which) -> _Counts:
+    def counts(self, which: Which) -> _Counts | None:
         """The counts of a micro-batch; what a restored entry lacks, its replay may have."""
-        keys = ("rows_read", "rows_written", "rows_quarantined", "rows_filtered")
-        return _Counts(*(next(iter(self.known(which, key)), None) for key in keys))
+        return _Counts.of([next(iter(self.known(which, key)), None) for key in _COUNTS])
 
 
 @dataclass
@@ -160,59 +166,60 @@ class _Evaluation:
     witnesses: Witnesses
     sinks: Mapping[str, _Sink]
     findings: Findings
+    later: dict[str, list[EntryHead]] = field(default_factory=dict)
+    otherwise: dict[str, list[EntryHead]] = field(default_factory=dict)
     landed: int = 0
     unjudged: int = 0
     read: int = 0
     taken: int = 0
 
     def _judge(self) -> None:
-        seen = {which for sink in self.sinks.values() for which in sink.batches}
-        times = {
-            which: max(sink.head(which).committed_at for sink in self.sinks.values() if which in sink.batches)
-            for which in seen
-        }
-        order = sorted(seen, key=lambda which: (times[which], which))
-        silent = [name for name, sink in self.sinks.items() if not sink.batches]
-        later: dict[str, list[EntryHead]] = {}
-        otherwise: dict[str, list[EntryHead]] = {}
-        for which in order:
-            if not any(sink.judged(which) for sink in self.sinks.values()):
-                continue
-            has = [name for name, sink in self.sinks.items() if which in sink.batches]
-            head, offsets_read = self.sinks[has[0]].head(which), None
-            whole = True
-            doubtful = any(sink.again(which) for sink in self.sinks.values())
-            for name, sink in self.sinks.items():
-                if name in silent or (name in has and not doubtful):
-                    continue
-                offsets_read = self._offsets_read(which, has) if offsets_read is None else offsets_read
-                lacking = sink.lacks(offsets_read)
-                if name in has and not lacking:
-                    continue
-                if sink.first is not None and head.committed_at <= sink.first.started_at:
-                    later.setdefault(name, []).append(head)
-                elif not lacking:
-                    otherwise.setdefault(name, []).append(head)
-                else:
-                    whole = False
-                    self._report_partial(name, has, head, lacking, newest=which == order[-1])
-            self.landed += whole
-            if self.witnesses.routed:
+        for which in self.order:
+            if any(sink.judged(which) for sink in self.sinks.values()):
+                has = [name for name, sink in self.sinks.items() if which in sink.batches]
+                self._judge_landing(which, has)
                 self._judge_counts(which, has)
-        if self.witnesses.routed:
-            self._judge_repairs()
-        self._report_silent(silent, order)
-        for name, heads in later.items():
-            self._of(name).add(
-                Code.EXPLAINED,
-                f"sink {name} begins after {plural(len(heads), 'micro-batch')} that other sinks have, the last of them "
-                f"{named(heads[-1])}: it was added later",
-            )
-        for name, heads in otherwise.items():
-            self._of(name).add(
-                Code.EXPLAINED,
-                f"the offsets of {some(named(head) for head in heads)} came to sink {name} with other writes",
-            )
+        self._judge_repairs()
+        self._report_silent()
+        for name, heads in self.later.items():
+            others = f"{plural(len(heads), 'micro-batch')} that other sinks have, the last of them {named(heads[-1])}"
+            self._of(name).add(Code.EXPLAINED, f"sink {name} begins after {others}: it was added later")
+        for name, heads in self.otherwise.items():
+            message = f"the offsets of {some(named(head) for head in heads)} came to sink {name} with other writes"
+            self._of(name).add(Code.EXPLAINED, message)
+
+    @cached_property
+    def order(self) -> Sequence[Which]:
+        """Every micro-batch, by the time of its last commit."""
+        times = [(sink.head(which).committed_at, which) for sink in self.sinks.values() for which in sink.batches]
+        last = {which: at for at, which in sorted(times)}
+        return sorted(last, key=lambda which: (last[which], which))
+
+    def _judge_landing(self, which: Which, has: Sequence[str]) -> None:
+        """Whether every sink has a micro-batch."""
+        head, whole = self.sinks[has[0]].head(which), True
+        for name, lacking in self._lacking(which, has):
+            if name in has and not lacking:
+                continue
+            first = self.sinks[name].first
+            if first is not None and head.committed_at <= first.started_at:
+                self.later.setdefault(name, []).append(head)
+            elif not lacking:
+                self.otherwise.setdefault(name, []).append(head)
+            else:
+                whole = False
+                self._report_partial(name, has, head, lacking, newest=which == self.order[-1])
+        self.landed += whole
+
+    def _lacking(self, which: Which, has: Sequence[str]) -> Sequence[tuple[str, Sequence[tuple[Key, Span]]]]:
+        """The sinks that may lack a micro-batch, and which of its offsets none of their entries read.
+
+        Where one query used the number in two epochs, offsets alone tell.
+        """
+        doubtful = any(sink.again(which) for sink in self.sinks.values())
+        names = [name for name, sink in self.sinks.items() if sink.batches and (doubtful or name not in has)]
+        offsets_read = self._offsets_read(which, has) if names else {}
+        return [(name, self.sinks[name].lacks(offsets_read)) for name in names]
 
     def _of(self, sink: str) -> Findings:
         """The same collection, for a finding about one sink."""
@@ -232,11 +239,8 @@ class _Evaluation:
             f"micro-batch {head.batch_id} of query {head.query_id} is in {some(others)} and not in {sink} ({where})"
         )
         if newest and not self._finished(head):
-            self._of(sink).add(
-                Code.INFLIGHT,
-                f"{sentence}: it is the newest, and Spark tries it again until every sink has it",
-                head=head,
-            )
+            message = f"{sentence}: it is the newest, and Spark tries it again until every sink has it"
+            self._of(sink).add(Code.INFLIGHT, message, head=head)
             return
         key, span = lacking[0] if len(lacking) == 1 else (None, None)
         self._of(sink).add(
@@ -257,8 +261,9 @@ class _Evaluation:
             return False
         return any(batch.batch_id == head.batch_id and batch.committed for batch in checkpoint.batches)
 
-    def _report_silent(self, silent: Sequence[str], order: Sequence[Which]) -> None:
-        for name in silent:
+    def _report_silent(self) -> None:
+        order = self.order
+        for name in (name for name, sink in self.sinks.items() if not sink.batches):
             if len(order) > 1:
                 self._of(name).add(
                     Code.INCONCLUSIVE,
@@ -267,38 +272,37 @@ class _Evaluation:
                     about="no entry of the sink",
                 )
             else:
-                has = [other for other in self.sinks if other != name and order[0] in self.sinks[other].batches]
-                head = self.sinks[has[0]].head(order[0])
-                self._report_partial(
-                    name, has, head, self.sinks[name].lacks(self._offsets_read(order[0], has)), newest=True
-                )
+                has = [other for other in self.sinks if order[0] in self.sinks[other].batches]
+                lacking = self.sinks[name].lacks(self._offsets_read(order[0], has))
+                self._report_partial(name, has, self.sinks[has[0]].head(order[0]), lacking, newest=True)
 
     # -- counts --------------------------------------------------------------------------------------------------
 
     def _judge_counts(self, which: Which, has: Sequence[str]) -> None:
         """Whether each route took in what was routed to it, and all together no more than was read."""
-        counts = {name: self.sinks[name].counts(which) for name in has}
+        if not self.witnesses.routed:
+            return
         for name in has:
             self._judge_attempts(name, which)
-        known = [c for c in counts.values() if c.accounted is not None and c.read is not None]
-        if len(known) < len(has) or any((c.accounted or 0) > (c.read or 0) for c in known):
+        counts = {name: counted for name in has if (counted := self.sinks[name].counts(which)) and counted.lost >= 0}
+        if len(counts) < len(has):
             self.unjudged += 1
             return
-        for name, c in counts.items():
-            sink = self.sinks[name]
-            repaired = sink.repaired(which) if (c.accounted or 0) < (c.read or 0) else 0
-            self._report_lost(name, sink.head(which), c, repaired)
-        self.taken += sum((c.written or 0) + (c.quarantined or 0) for c in known)
-        reads = {c.read or 0 for c in known}
-        self.read += max(reads)
-        # Where a route read less because it trimmed what it had, the sum says nothing.
-        given = sum((c.read or 0) - (c.filtered or 0) for c in known)
+        for name, counted in counts.items():
+            self._report_lost(name, self.sinks[name].head(which), counted)
+            self.taken += counted.taken
+        self.read += max(counted.read for counted in counts.values())
+        self._judge_given(self.sinks[has[0]].head(which), counts)
+
+    def _judge_given(self, head: EntryHead, counts: Mapping[str, _Counts]) -> None:
+        """Where a route read less because it trimmed what it had, the sum says nothing."""
+        reads = {counted.read for counted in counts.values()}
+        given = sum(counted.read - counted.filtered for counted in counts.values())
         if len(reads) == 1 and given > max(reads):
-            head = self.sinks[has[0]].head(which)
             self.findings.add(
                 Code.DUPLICATE,
-                f"{named(head)}: {plural(max(reads), 'row')} were read, and {given:,} given to {some(has)}: some are "
-                "in two routes, because `by` or the transform changed between two attempts",
+                f"{named(head)}: {plural(max(reads), 'row')} were read, and {given:,} given to {some(counts)}: some "
+                "are in two routes, because `by` or the transform changed between two attempts",
                 head=head,
             )
 
@@ -306,32 +310,25 @@ class _Evaluation:
         """Whether a route took in what a repair routed to it; the other routes have no such entry to compare."""
         for name, sink in self.sinks.items():
             for head in sink.slice.heads[sink.slice.anchors :]:
-                if head.is_repair:
-                    self._report_lost(name, head, _Counts.of(head))
+                if self.witnesses.routed and head.is_repair and (counts := _Counts.of(_counts(head))):
+                    self._report_lost(name, head, counts)
 
-    def _report_lost(self, name: str, head: EntryHead, counts: _Counts, repaired: int = 0) -> None:
-        """Rows that were routed to a sink and are not accounted for, unless the transform makes rows.
+    def _report_lost(self, name: str, head: EntryHead, counts: _Counts) -> None:
+        """Rows that were routed to a sink and are not accounted for.
 
-        `repaired` rows came there when its offsets were read again; whether they are these, rows alone can tell.
+        Rows that came there when offsets of a micro-batch were read again may be these: rows alone can tell.
         """
-        if counts.read is None or counts.accounted is None or counts.accounted >= counts.read:
+        if counts.lost <= 0:
             return
-        lost = counts.read - counts.accounted
-        if lost <= repaired:
-            self._of(name).add(
-                Code.EXPLAINED,
-                f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it did not arrive, and "
-                f"repairs read its offsets again and wrote {plural(repaired, 'row')}: source_rows tells whether each "
-                "offset has its own",
-                head=head,
-            )
-            return
-        self._of(name).add(
-            Code.PARTIAL,
-            f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it are neither in it nor "
-            "in its quarantine: look for a nondeterministic transform or `by`; source_rows names the offsets",
-            head=head,
-        )
+        repaired = 0 if head.is_repair else self.sinks[name].repaired((head.query_id, head.batch_id))
+        lost = f"{named(head)} of sink {name}: {plural(counts.lost, 'row')} that were routed to it"
+        if counts.lost <= repaired:
+            code, step = Code.EXPLAINED, "source_rows tells whether each offset has its own"
+            rest = f"did not arrive, and repairs read its offsets again and wrote {plural(repaired, 'row')}: {step}"
+        else:
+            code, step = Code.PARTIAL, "look for a nondeterministic transform or `by`; source_rows names the offsets"
+            rest = f"are neither in it nor in its quarantine: {step}"
+        self._of(name).add(code, f"{lost} {rest}", head=head)
 
     def _judge_attempts(self, name: str, which: Which) -> None:
         """A retry that counts a route anew must count what the first attempt did."""

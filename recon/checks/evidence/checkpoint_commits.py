@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
-from typing import ClassVar
+from functools import cached_property
+from itertools import pairwise, repeat
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.checks.period import Period
-from recon.judge.checkpoint.plans import Planned, planned_ranges, stamped_ranges
+from recon.judge.case import SinkCase
+from recon.judge.checkpoint.plans import planned_ranges, stamped_ranges
 from recon.judge.checkpoint.writes import Writes
-from recon.judge.coverage import Key, Missed, by_key, log_start_of, missed, ranges_of, to_ask
-from recon.judge.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
-from recon.judge.history.recon_commits import is_in_progress
-from recon.judge.history.table_history import TableHistory, history_of, known_table
+from recon.judge.coverage import Key, by_key, ranges_of
+from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, offsets
+from recon.judge.history.table_history import TableHistory, as_write
 from recon.judge.open_findings import unread_before
+from recon.judge.source import Missed, Source
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
     Code,
-    DeltaCommit,
-    DeltaWitness,
     EntryHead,
     ReconStamp,
+    SinkCommit,
+    TableCommit,
+    TableLog,
     Verdict,
     Witnesses,
     known,
     why_unknown,
 )
 from recon.model.delta_offsets import is_delta, position_of
-from recon.model.offsets import Span, Spans
+from recon.model.grouping import grouped
+from recon.model.ledger import named
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.positions import beginning
 from recon.model.wire.processing_signature import parts_of
-from recon.text import plural, some
 
 _HOUR = Period(1, "hour")
 
@@ -64,29 +69,22 @@ class CheckpointCommits(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        evaluation = self._evaluation(witnesses.with_answers(self._questions))
-        return evaluation if isinstance(evaluation, Verdict) else evaluation.verdict()
-
-    def _questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
-        """Whether Kafka has records of what was planned and is in no commit."""
-        evaluation = self._evaluation(witnesses)
-        if isinstance(evaluation, Verdict):
-            return {}
-        evaluation.verdict()
-        return {where: Spans.of(spans) for where, spans in evaluation.asked.items() if spans}
-
-    def _evaluation(self, witnesses: Witnesses) -> _Evaluation | Verdict:
-        """What is to be judged, or the verdict where that is not known."""
-        checkpoint, history = known(witnesses.checkpoint), _history_of(witnesses)
+        case, checkpoint = SinkCase(witnesses), known(witnesses.checkpoint)
+        history = _history_of(case)
         if checkpoint is None:
             return Verdict(unproved=why_unknown(witnesses.checkpoint))
         if history is None:
             not_read = why_unknown(witnesses.sink_logs, f"sink {witnesses.sink} was not read")
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
         writes = Writes(history, checkpoint, witnesses.observed, witnesses.own_function, witnesses.placed_by_rows)
-        if writes.history.ledger is None and not writes.stamped:
+        if not writes.heads and not writes.stamped:
             return no_entries(witnesses)
-        return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses))
+
+        def evaluation(source: Source) -> _Evaluation:
+            findings = Findings.of(witnesses)
+            return _Evaluation(witnesses, source, checkpoint, writes, self.stalled_after, findings)
+
+        return evaluation(case.source.asking(lambda source: evaluation(source).questions)).verdict()
 
 
 def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
@@ -95,27 +93,26 @@ def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
     return planned | {new[:3] for new in batch.new_partitions}
 
 
-def _history_of(witnesses: Witnesses) -> TableHistory | None:
+def _spans(batch: CheckpointBatch) -> list[tuple[Key, Span]]:
+    """The ranges of a plan that hold an offset."""
+    return [(key, planned.span) for key, planned in planned_ranges(batch).items() if planned.span.size]
+
+
+def _history_of(case: SinkCase) -> TableHistory | None:
     """The history of the sink's table; of another kind of sink its own record, read as commits that are numbered."""
-    ledger, record = ledger_of(witnesses), witnesses.sink_record
-    if witnesses.table_log is not None or record is None:
-        return history_of(witnesses, ledger)
+    if case.record is None:
+        return case.history if isinstance(case.history, TableHistory) else None
+    record = case.record.log
     commits = {
-        number: DeltaCommit(
+        number: TableCommit(
             version=number, timestamp=commit.at, stamp=commit.stamp, rows_added=commit.rows, data_change=True
         )
         for number, commit in enumerate(record.commits)
     }
-    log = DeltaWitness(
+    log = TableLog(
         location=record.location, exists=record.exists, first_retained=0, last=len(commits) - 1, commits=commits
     )
-    return TableHistory(log, witnesses.pipeline, witnesses.sink, ledger, known_table(witnesses))
-
-
-def _numbers(commit: DeltaCommit) -> str:
-    """What a commit's transactions say, and when it was made."""
-    txns = ", ".join(f"txn version {version} of app id {app}" for app, version in commit.txn.items()) or "no txn"
-    return f"{txns}, {commit.timestamp:%Y-%m-%d %H:%M:%S} UTC"
+    return TableHistory(log, case.entered.pipeline, case.sink, case.entered, case.proof, known(case.witnesses.previous))
 
 
 @dataclass
@@ -123,63 +120,51 @@ class _Evaluation:
     """One checkpoint against one sink."""
 
     witnesses: Witnesses
+    source: Source
     checkpoint: CheckpointWitness
     writes: Writes
     stalled_after: Period
     findings: Findings
+    new_epoch: bool = False
+    recorded: int = 0
+    unrouted: int = 0
+    older: list[CheckpointBatch] = field(default_factory=list)  # planned before what this audit judges
+    new: list[tuple[CheckpointBatch, TableCommit | None]] = field(default_factory=list)  # without an entry
     empty: list[CheckpointBatch] = field(default_factory=list)
     asked: dict[tuple[str, int], list[Span]] = field(default_factory=dict)
 
+    @property
+    def questions(self) -> Mapping[tuple[str, int], Spans]:
+        """Whether Kafka has records of what was planned and is in no commit: what the verdict rests on."""
+        self.verdict()
+        return {where: Spans.of(spans) for where, spans in self.asked.items() if spans}
+
     def verdict(self) -> Verdict:
-        batches = self.checkpoint.batches
         self._report_flaws()
         self._report_dropped()
-        if not batches and self._is_fresh():
-            self.findings.add(
-                Code.NEW_EPOCH,
-                f"checkpoint {self.checkpoint.location} belongs to query {self.checkpoint.query_id}, which has planned "
-                "no micro-batch yet: its first one begins a new epoch",
-            )
+        if not self.checkpoint.batches:
+            self._report_no_batches()
             return self.findings.verdict("")
-        if not batches:
-            self.findings.add(
-                Code.INCONCLUSIVE,
-                f"checkpoint {self.checkpoint.location} holds no micro-batch any more, though the ledger does: its "
-                "offsets were deleted, and the query's next start begins a new epoch",
-                about="empty checkpoint",
-            )
-            return self.findings.verdict("")
-        recorded = unrouted = 0
-        older: list[CheckpointBatch] = []
-        new: list[tuple[CheckpointBatch, DeltaCommit | None]] = []
-        for batch in batches:
+        for batch in self.checkpoint.batches:
             entry = self.writes.entry_of(batch)
             if entry is not None:
-                recorded += 1
+                self.recorded += 1
                 self._judge_recorded(batch, entry)
-                continue
-            commit = self.writes.commit_of(batch)
-            # What earlier audits looked at, a Delta log tells by its versions, and the record of another sink by the
-            # number of the micro-batch: its time is a driver's, whose clock may have been wrong.
-            looked_at = not self._has_versions and self._is_older(batch)
-            if commit is not None and not looked_at and not self._too_late(batch, commit.timestamp):
-                new.append((batch, commit))
-            elif self._is_older(batch):
-                older.append(batch)
-            elif commit is None and self._is_unrouted(batch):
-                unrouted += 1
-            elif commit is None and not self._too_late(batch, batch.planned_at):
-                new.append((batch, None))
-        older = self._judge_first_entry(older, new)
-        new_epoch = self._judge_new_epoch(new)
-        if not new_epoch:
+            else:
+                self._sort(batch)
+        self._judge_first_entry()
+        self.new_epoch = self._judge_new_epoch()
+        if not self.new_epoch:
             self._report_stale()
-        for batch, commit in new:
+        for batch, commit in sorted(self.new, key=lambda new: new[1] is None):
             if commit is not None:
                 self._report_missing_entry(batch, commit)
-        for batch, commit in new:
-            if commit is None:
-                self._judge_open(batch, new_epoch=new_epoch)
+            else:
+                self._judge_open(batch)
+        return self._told()
+
+    def _told(self) -> Verdict:
+        """The verdict on all findings."""
         if self.empty:
             self.findings.add(
                 Code.EMPTY,
@@ -187,157 +172,88 @@ class _Evaluation:
                 f"{some(batch.batch_id for batch in self.empty)}",
                 batch_id=self.empty[0].batch_id if len(self.empty) == 1 else None,
             )
-        message = f"{plural(recorded, 'micro-batch')} of the checkpoint agree with the ledger"
-        if older:
-            ids = f"{older[0].batch_id} to {older[-1].batch_id}" if len(older) > 1 else str(older[0].batch_id)
-            message += f"; batch_id {ids} were planned before the entries looked at and were not judged"
-        if unrouted:
-            message += f"; no route leads to the sink any more, since {plural(unrouted, 'micro-batch')}"
-        return self.findings.verdict(
-            message, query_id=self.checkpoint.query_id, batches=len(batches), recorded=recorded, not_judged=len(older)
-        )
+        message = f"{plural(self.recorded, 'micro-batch')} of the checkpoint agree with the ledger"
+        if self.older:
+            message += f"; {plural(len(self.older), 'earlier one', 'earlier ones')} were not judged"
+        if self.unrouted:
+            message += f"; no route leads to the sink any more, since {plural(self.unrouted, 'micro-batch')}"
+        counts = {"batches": len(self.checkpoint.batches), "recorded": self.recorded, "not_judged": len(self.older)}
+        return self.findings.verdict(message, query_id=self.checkpoint.query_id, **counts)
 
-    def _is_fresh(self) -> bool:
-        """Whether the checkpoint is of a query that the ledger does not know."""
-        return all(head.query_id != self.checkpoint.query_id for head in self.writes.heads if head.is_micro_batch)
+    def _say(self, batch: CheckpointBatch, code: Code, message: str, **where: Any) -> bool:
+        """Adds a finding about a micro-batch; always True, so that a reason can say that it applies."""
+        self.findings.add(code, message, batch_id=batch.batch_id, **where)
+        return True
+
+    def _report_no_batches(self) -> None:
+        checkpoint, mine = self.checkpoint, (head for head in self.writes.heads if head.is_micro_batch)
+        if any(head.query_id == checkpoint.query_id for head in mine):
+            message = (
+                f"checkpoint {checkpoint.location} holds no micro-batch any more, though the ledger does: its offsets "
+                "were deleted, and the query's next start begins a new epoch"
+            )
+            self.findings.add(Code.INCONCLUSIVE, message, about="empty checkpoint")
+        else:
+            message = (
+                f"checkpoint {checkpoint.location} belongs to query {checkpoint.query_id}, which has planned nothing"
+            )
+            self.findings.add(Code.NEW_EPOCH, f"{message} yet: its first micro-batch begins a new epoch")
 
     def _report_flaws(self) -> None:
         """What cannot be compared, because a file of the checkpoint is gone or damaged."""
         ids = [batch.batch_id for batch in self.checkpoint.batches]
         for flaw in self.checkpoint.flaws:
             # The next micro-batch that is whole tells the time; where there is none, it is now.
-            after = self.checkpoint.batches[at] if (at := bisect_left(ids, flaw.batch_id)) < len(ids) else None
-            if after is not None and (self._is_older(after) or self._too_late(after, after.planned_at)):
-                continue
-            self.findings.add(
-                Code.INCONCLUSIVE,
-                f"{flaw.problem}: what Spark planned or finished there is not known; restore the file from a copy",
-                batch_id=flaw.batch_id,
-            )
+            after = self.checkpoint.batches[bisect_left(ids, flaw.batch_id) :][:1]
+            if all(self._is_judged(batch) for batch in after):
+                self.findings.add(
+                    Code.INCONCLUSIVE,
+                    f"{flaw.problem}: what Spark planned or finished there is not known; restore the file from a copy",
+                    batch_id=flaw.batch_id,
+                )
 
     def _report_dropped(self) -> None:
         """Topic partitions that a plan leaves out though the plan before it had them, and Kafka still has them."""
+        for batch, key in self._dropped():
+            topic = self.source.topic(key.topic)
+            if topic is None:
+                code, rest = Code.INCONCLUSIVE, "; whether Kafka still has it could not be read"
+            elif key.partition in topic.partitions:
+                code = Code.STALLED
+                rest = ": its records are not read any more; compare the query's subscription with recon.yml"
+            else:
+                continue  # gone from Kafka: kafka_end_offsets judges how far it was read
+            left = f"{key}: Spark's plan of micro-batch {batch.batch_id} leaves it out, and the plan before it did not"
+            self._say(batch, code, left + rest, key=key)
+
+    def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key]]:
         plans = [(batch, _planned(batch)) for batch in self.checkpoint.batches]
         for (before, planned_before), (after, planned) in pairwise(plans):
             whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
             dropped = planned_before - planned if whole else ()
-            if not dropped or self._is_older(after) or self._too_late(after, after.planned_at):
-                continue
-            for key in (Key(*where) for where in sorted(dropped)):
-                topic = self.witnesses.topic(key.topic)
-                if topic is not None and key.partition not in topic.partitions:
-                    continue  # gone from Kafka: kafka_end_offsets judges how far it was read
-                left = (
-                    f"{key}: Spark's plan of micro-batch {after.batch_id} leaves it out, and the plan before it did not"
-                )
-                if topic is None:
-                    unknown = "whether Kafka still has it could not be read"
-                    self.findings.add(Code.INCONCLUSIVE, f"{left}; {unknown}", batch_id=after.batch_id, key=key)
-                else:
-                    step = "its records are not read any more; compare the query's subscription with recon.yml"
-                    self.findings.add(Code.STALLED, f"{left}: {step}", batch_id=after.batch_id, key=key)
+            if dropped and self._is_judged(after):
+                yield from ((after, Key(*where)) for where in sorted(dropped))
 
-    @property
-    def _has_versions(self) -> bool:
-        return self.witnesses.table_log is not None
+    def _sort(self, batch: CheckpointBatch) -> None:
+        """Whether this audit judges a micro-batch that the ledger does not have."""
+        older = self._is_older(batch)
+        # What earlier audits looked at, a Delta log tells by its versions, and the record of another sink by the
+        # number of the micro-batch: its time is a driver's, whose clock may have been wrong.
+        looked_at = older and self.witnesses.table_log is None
+        commit = self.writes.commit_of(batch) if not looked_at else None
+        if commit is None and self._is_unrouted(batch):
+            self.unrouted += 1
+        elif not self._too_late(batch, commit.timestamp if commit else batch.planned_at) and (commit or not older):
+            self.new.append((batch, commit))
+        elif older:
+            self.older.append(batch)
+
+    def _is_judged(self, batch: CheckpointBatch) -> bool:
+        return not self._is_older(batch) and not self._too_late(batch, batch.planned_at)
 
     def _is_older(self, batch: CheckpointBatch) -> bool:
         first = self.writes.first_judged
         return first is not None and batch.batch_id < first
-
-    def _is_unrouted(self, batch: CheckpointBatch) -> bool:
-        """Whether the micro-batch lies behind all that the sink has of the query, and was split without it.
-
-        It was not where another sink has it with the routes of the sink's newest entry: the sink lacks it then.
-        """
-        mine = [head for head in self.writes.heads if head.is_micro_batch]
-        if not self.witnesses.is_unrouted or not mine:
-            return False
-        of_query = (head.batch_id for head in mine if head.query_id == self.checkpoint.query_id)
-        if batch.batch_id <= max(of_query, default=-1):
-            return False
-        routes = parts_of(mine[-1].transform)[1]
-        return not any(
-            (head.query_id, head.batch_id) == (self.checkpoint.query_id, batch.batch_id)
-            and parts_of(head.transform)[1] == routes
-            for ledger in (known(self.witnesses.ledgers) or {}).values()
-            for head in ledger.heads
-        )
-
-    def _judge_first_entry(
-        self, older: list[CheckpointBatch], new: list[tuple[CheckpointBatch, DeltaCommit | None]]
-    ) -> list[CheckpointBatch]:
-        """Which of the older micro-batches earlier audits judged; others go to `new` or are UNWITNESSED.
-
-        Before the ledger's first entry nobody judged anything.
-        """
-        first = self.writes.first_entry
-        runs_on = first is not None and first.query_id == self.checkpoint.query_id and first.batch_id
-        if first is None or not runs_on:
-            if first is not None:
-                self._report_rows_before(first)
-            return older
-        known = {batch.batch_id: batch for batch in older}
-        if len(known) == first.batch_id and self._nobody_wrote(older):
-            new[:0] = [(batch, None) for batch in older]
-            return []
-        ranges = [span for batch in older for span in batch.ranges if span.start_offset < span.end_offset]
-        if len(known) < first.batch_id or ranges or any(not batch.starts_known for batch in older):
-            read = min(ranges, default=None)
-            where = ""
-            if read is not None:
-                key = Key(read.source, read.topic, read.partition)
-                where = f" ({key} {beginning(key.topic, read.start_offset)} on)"
-            self.findings.add(
-                Code.UNWITNESSED,
-                f"query {first.query_id} ran micro-batches 0 to {first.batch_id - 1}{where} before the ledger's first "
-                f"entry: what they wrote is not known, and recon's verdict begins with micro-batch {first.batch_id}",
-                batch_id=first.batch_id - 1,
-            )
-        else:
-            self._report_rows_before(first)
-        return []
-
-    def _report_rows_before(self, first: EntryHead) -> None:
-        before = self._rows_before(first) if first.is_observed else ""
-        if before:
-            self.findings.add(
-                Code.UNWITNESSED,
-                f"the table {before} version {first.sink_version}, with which recon's verdict begins "
-                f"({named(first)}): no verdict speaks of them, nor of whether they repeat records that were read since",
-                head=first,
-            )
-
-    def _rows_before(self, first: EntryHead) -> str:
-        """Whether the table had rows before the first entry's commit, as far as it is known; "" where it had none.
-
-        What the log no longer shows was seen by the first audit, if there was one.
-        """
-        log = known(self.witnesses.delta) and self.witnesses.table_log
-        if not isinstance(log, DeltaWitness) or not first.sink_version:
-            return ""
-        kept = [commit for version, commit in log.commits.items() if version < first.sink_version]
-        if any(commit.adds_rows for commit in kept):
-            return "had rows before"
-        proof = self.witnesses.proof
-        unseen = len(kept) < first.sink_version and not (proof is not None and proof.position)
-        return "may have had rows, which its log no longer shows, before" if unseen else ""
-
-    def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
-        """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
-
-        Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
-        """
-        log = known(self.witnesses.delta) and self.witnesses.table_log
-        if not isinstance(log, DeltaWitness) or log.first_retained != 0 or 0 not in log.commits:
-            return False
-        first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
-        if any(commit.data_change for version, commit in log.commits.items() if version < first):
-            return False
-        ledgers = known(self.witnesses.ledgers) or {}
-        others = [ledger for name, ledger in ledgers.items() if name != self.witnesses.sink]
-        wrote = {(head.query_id, head.batch_id) for ledger in others for head in ledger.heads}
-        return not any((self.checkpoint.query_id, batch.batch_id) in wrote for batch in older)
 
     def _too_late(self, batch: CheckpointBatch, at: datetime | None) -> bool:
         """After this audit's slice of the ledger: the next audit's business."""
@@ -348,6 +264,95 @@ class _Evaluation:
         if self.witnesses.period_to >= self.witnesses.now:
             return False
         return at >= self.witnesses.period_to or self.writes.entered_later(batch)
+
+    def _is_unrouted(self, batch: CheckpointBatch) -> bool:
+        """Whether the micro-batch lies behind all that the sink has of the query, and was split without it.
+
+        It was not where another sink has it with the routes of the sink's newest entry: the sink lacks it then.
+        """
+        mine = [head for head in self.writes.heads if head.is_micro_batch]
+        of_query = (head.batch_id for head in mine if head.query_id == self.checkpoint.query_id)
+        if not self.witnesses.is_unrouted or not mine or batch.batch_id <= max(of_query, default=-1):
+            return False
+        routes = parts_of(mine[-1].transform)[1]
+        return all(parts_of(head.transform)[1] != routes for _, head in self._entered.get(batch.batch_id, ()))
+
+    @cached_property
+    def _entered(self) -> Mapping[int, Sequence[tuple[str, EntryHead]]]:
+        """The entries of this query that any sink of the pipeline has, with the sink, by batch_id."""
+        ledgers, query = known(self.witnesses.ledgers) or {}, self.checkpoint.query_id
+        heads = ((sink, head) for sink, ledger in ledgers.items() for head in ledger.heads)
+        return grouped((head.batch_id, (sink, head)) for sink, head in heads if head.query_id == query)
+
+    def _judge_first_entry(self) -> None:
+        """Of the older micro-batches those before the ledger's first entry: nobody judged anything there.
+
+        They are new, or UNWITNESSED. Earlier audits judged the others.
+        """
+        first = self.writes.first_entry
+        if first is None:
+            return
+        if first.query_id != self.checkpoint.query_id or not first.batch_id:
+            self._report_rows_before(first)
+        else:
+            older, self.older = self.older, []
+            self._judge_before(first, older)
+
+    def _judge_before(self, first: EntryHead, older: Sequence[CheckpointBatch]) -> None:
+        whole = len(older) == first.batch_id
+        read = min((s for batch in older for s in batch.ranges if s.start_offset < s.end_offset), default=None)
+        if whole and self._nobody_wrote(older):
+            self.new[:0] = zip(older, repeat(None))
+        elif whole and read is None and all(batch.starts_known for batch in older):
+            self._report_rows_before(first)
+        else:
+            self._report_unwitnessed(first, read)
+
+    def _report_unwitnessed(self, first: EntryHead, read: OffsetSpan | None) -> None:
+        where = ""
+        if read is not None:
+            key = Key(read.source, read.topic, read.partition)
+            where = f" ({key} {beginning(key.topic, read.start_offset)} on)"
+        self.findings.add(
+            Code.UNWITNESSED,
+            f"query {first.query_id} ran micro-batches 0 to {first.batch_id - 1}{where} before the ledger's first "
+            f"entry: what they wrote is not known, and recon's verdict begins with micro-batch {first.batch_id}",
+            batch_id=first.batch_id - 1,
+        )
+
+    def _report_rows_before(self, first: EntryHead) -> None:
+        """Whether the table of an observed query had rows before the first entry's commit, as far as it is known.
+
+        What the log no longer shows was seen by the first audit, if there was one.
+        """
+        log, version, proof = self.witnesses.table_log, first.sink_version, self.witnesses.proof
+        if log is None or not version or not first.is_observed:
+            return
+        kept = [commit for commit in log.commits.values() if commit.version < version]
+        unseen = len(kept) < version and not (proof is not None and proof.position)
+        if unseen or any(commit.adds_rows for commit in kept):
+            self.findings.add(
+                Code.UNWITNESSED,
+                f"the table had rows, or may have had some, before version {version}, with which recon's verdict "
+                f"begins ({named(first)}): no verdict speaks of them, nor of whether they repeat what was read since",
+                head=first,
+            )
+
+    def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
+        """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
+
+        Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
+        """
+        log = self.witnesses.table_log
+        if log is None or log.first_retained != 0 or 0 not in log.commits:
+            return False
+        if any(self._entered_elsewhere(batch) for batch in older):
+            return False
+        first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
+        return not any(commit.data_change for version, commit in log.commits.items() if version < first)
+
+    def _entered_elsewhere(self, batch: CheckpointBatch) -> bool:
+        return any(sink != self.witnesses.sink for sink, _ in self._entered.get(batch.batch_id, ()))
 
     def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
         head = self.writes.heads[entry]
@@ -361,319 +366,266 @@ class _Evaluation:
         elif entry in self.writes.tried_again:
             self.findings.add(Code.REPLAYED, f"{named(head)} was tried again and written once", head=head)
 
-    def _report_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
-        stamp = commit.stamp
-        if self.witnesses.observed:
-            self.findings.add(
-                Code.INFLIGHT,
-                f"micro-batch {batch.batch_id} is in the sink as version {commit.version}, and is not entered in the "
-                "ledger yet; the next audit, or `recon observe`, enters it",
-                head=stamp,
-            )
-            return
-        if stamp is not None and is_in_progress(self.witnesses, stamp, commit.timestamp, commit.version):
-            self.findings.add(
-                Code.INFLIGHT,
-                f"micro-batch {batch.batch_id} is in the sink, and its ledger entry does not stand yet: it is being "
-                "written, or the query stopped in it a moment ago; the next audit judges it",
-                head=stamp,
-            )
-            return
-        done = "finished by Spark" if batch.committed else "not finished by Spark"
-        version = f" as version {commit.version}" if commit.operation else ""  # others have no versions
-        self.findings.add(
-            Code.LEDGER_MISSING,
-            f"micro-batch {batch.batch_id} is in the sink{version}, {done}, and has no ledger entry; the query's "
-            "next start, or `recon ledger rebuild`, restores the entry",
-            batch_id=batch.batch_id,
-            epoch=stamp.epoch if stamp is not None else None,
-        )
+    def _report_missing_entry(self, batch: CheckpointBatch, commit: TableCommit) -> None:
+        stamp, code, rest = commit.stamp, Code.INFLIGHT, "the next audit, or `recon observe`, enters it"
+        if not self.witnesses.observed:
+            rest = "it is being written, or the query stopped in it a moment ago; the next audit judges it"
+            if stamp is None or not self._is_in_progress(as_write(commit, stamp)):
+                code, rest = Code.LEDGER_MISSING, "the query's next start, or `recon ledger rebuild`, restores it"
+        message = f"micro-batch {batch.batch_id} is in the sink, and the ledger has no entry of it; {rest}"
+        self.findings.add(code, message, head=stamp)
 
-    def _judge_new_epoch(self, new: Sequence[tuple[CheckpointBatch, DeltaCommit | None]]) -> bool:
+    def _is_in_progress(self, write: SinkCommit) -> bool:
+        return self.writes.history.is_in_progress(write, self.witnesses.now, self.checkpoint)
+
+    @cached_property
+    def _newest(self) -> EntryHead | None:
+        """The newest micro-batch of the ledger."""
+        covered = self.writes.covered
+        return covered.slice.heads[covered.micro_batches[-1]] if covered.micro_batches else None
+
+    def _judge_new_epoch(self) -> bool:
         """Whether the checkpoint started an epoch that the ledger does not know, and where it begins."""
-        if self.writes.history.ledger is None or self.writes.covered is None or not self.writes.covered.micro_batches:
+        newest, query = self._newest, self.checkpoint.query_id
+        if newest is None:
             return False
-        newest = self.writes.history.ledger.heads[self.writes.covered.micro_batches[-1]]
-        other_query = newest.query_id != self.checkpoint.query_id
-        contradicts = [(batch, commit) for batch, commit in new if self.writes.numbers(batch.batch_id)]
-        if not contradicts and not (other_query and new):
-            if other_query:
-                self.findings.add(
-                    Code.NEW_EPOCH,
-                    f"checkpoint {self.checkpoint.location} belongs to query {self.checkpoint.query_id}, the ledger's "
-                    f"newest epoch {newest.epoch} to query {newest.query_id}: its next micro-batch begins a new epoch",
-                )
-            return False
-        batch, commit = (contradicts or new)[0]
-        why = f"batch ids of query {self.checkpoint.query_id} started over"
-        if other_query:
-            why = f"its query is {self.checkpoint.query_id}, the ledger's newest {newest.query_id}"
-        stamp = commit.stamp if commit is not None else None
-        self.findings.add(
-            Code.NEW_EPOCH,
-            f"checkpoint {self.checkpoint.location} starts a new epoch with micro-batch {batch.batch_id}: {why}",
-            batch_id=batch.batch_id,
-            epoch=stamp.epoch if stamp is not None else newest.epoch + 1,
-        )
-        self._judge_start(batch, stamp)
-        return True
-
-    def _report_stale(self) -> None:
-        """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
-        ledger, covered, last = self.writes.history.ledger, self.writes.covered, self.checkpoint.last
-        if ledger is None or covered is None or not covered.micro_batches or last is None:
-            return
-        newest = ledger.heads[covered.micro_batches[-1]]
-        planned = max(last.batch_id, self.checkpoint.newest_later or 0)
-        if newest.query_id != self.checkpoint.query_id or newest.batch_id <= planned:
-            return
-        behind = [
-            i
-            for i in covered.micro_batches
-            if ledger.heads[i].epoch == newest.epoch and ledger.heads[i].batch_id > planned
-        ]
-        again = by_key(span for i in behind for span in ranges_of(ledger, i))
-        hulls = [
-            f"{key} {key.offsets(*hull)}" for key, spans in sorted(again.items()) if (hull := spans.hull) is not None
-        ]
-        rows = "their rows are written again and doubled"
-        if self.witnesses.sink in self.witnesses.rewriting:
-            rows = "their rows are written again, in place of those of the same keys"
-        self.findings.add(
-            Code.STALE_CHECKPOINT,
-            f"checkpoint {self.checkpoint.location} ends with micro-batch {planned}, and the ledger with "
-            f"{newest.batch_id} of the same query: it is an older copy. The next start reads offsets of micro-batches "
-            f"{planned + 1} to {newest.batch_id} again ({some(hulls)}): {self._on_restart(rows)}. Put the newest "
-            "checkpoint back, or start a new one with the offsets that `recon offsets` prints",
-            batch_id=planned + 1,
-            epoch=newest.epoch,
-        )
-
-    def _on_restart(self, rows: str) -> str:
-        """What the sink does with micro-batches that it has already; `rows` is what becomes of those it writes."""
-        if self.witnesses.placed_by_rows:
-            return f"nothing on a commit says that the table has them already: {rows}"
-        if self.witnesses.observed:
-            return (
-                "Delta drops every micro-batch whose number the table has, also one that Spark plans with other "
-                "ranges, whose further records are then lost"
-            )
-        return (
-            "a micro-batch that Spark plans with the ranges of its entry is recognised and writes nothing; one with "
-            f"other ranges begins a new epoch, which stops the query, or with `on_new_epoch: warn` {rows}"
-        )
+        why = f"batch ids of query {query} started over"
+        begins = next((new for new in self.new if self.writes.numbers(new[0].batch_id)), None)
+        if newest.query_id != query:
+            why = f"its query is {query}, the ledger's newest {newest.query_id}"
+            begins = begins or next(iter(self.new), None)
+        if begins is not None:
+            batch, stamp = begins[0], begins[1].stamp if begins[1] is not None else None
+            starts = f"checkpoint {self.checkpoint.location} starts a new epoch with micro-batch {batch.batch_id}"
+            epoch = stamp.epoch if stamp is not None else newest.epoch + 1
+            self._say(batch, Code.NEW_EPOCH, f"{starts}: {why}", epoch=epoch)
+            self._judge_start(batch, stamp)
+        elif newest.query_id != query:
+            message = f"checkpoint {self.checkpoint.location} starts a new epoch with its next micro-batch: {why}"
+            self.findings.add(Code.NEW_EPOCH, message)
+        return begins is not None
 
     def _judge_start(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> None:
-        """Where a new epoch begins, against where the ledger ends.
-
-        What was written counts, or what is about to be: a write that was skipped or swallowed doubles nothing.
-        """
-        skipped = self.writes.skipping_app(batch, new_epoch=True) is not None
-        nothing = stamp is None and (batch.committed or skipped)
-        written = stamped_ranges(stamp) if stamp is not None else None
+        """Where a new epoch begins, against where the ledger ends."""
+        reads = self._reads(batch, stamp)
         for key, planned in planned_ranges(batch).items():
             incarnation = self.writes.incarnation(key)
             if incarnation is None or planned.start is None:
                 continue
             walked = incarnation.walked
             if planned.start > walked.frontier:
-                why = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
-                if unplaced := self.writes.unplaced_since():
-                    self.findings.add(
-                        Code.INCONCLUSIVE,
-                        f"{key}: {why}, and what version {some(unplaced)} of the sink, which no entry names, holds of "
-                        f"{key.offsets(walked.frontier, planned.start)} is not known; compare the range with the rows, "
-                        "then accept it",
-                        batch_id=batch.batch_id,
-                        key=key,
-                        span=(walked.frontier, planned.start),
-                    )
-                    continue
-                self._report_missed(batch, key, (walked.frontier, planned.start), why)
+                self._report_left_out(batch, key, Span(walked.frontier, planned.start))
                 continue
-            reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
-            repairs = unread_before(self.witnesses, key.topic, incarnation.topic_id, key.partition)
-            for span in reads.intersect(walked.covered).minus(repairs) if not nothing else ():
-                self.findings.add(
-                    Code.OVERLAP,
-                    f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which "
-                    "the ledger already holds; start it with the offsets that `recon offsets` prints",
-                    batch_id=batch.batch_id,
-                    key=key,
-                    span=span,
+            repairs = unread_before(self.witnesses.proof, key.topic, incarnation.topic_id, key.partition)
+            for span in reads.get(key, Spans()).intersect(walked.covered).minus(repairs):
+                message = (
+                    f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which the "
+                    "ledger already holds; start it with the offsets that `recon offsets` prints"
                 )
+                self._say(batch, Code.OVERLAP, message, key=key, span=span)
 
-    def _judge_open(self, batch: CheckpointBatch, *, new_epoch: bool) -> None:
-        """A plan that neither the ledger nor the sink has."""
-        plan = planned_ranges(batch)
-        if not plan and batch.starts_known and self.writes.reads(batch.batch_id):
-            self.findings.add(
-                Code.INCONCLUSIVE,
-                f"micro-batch {batch.batch_id} has no offsets of Kafka in the checkpoint, and its ledger entry has: "
-                f"offsets/{batch.batch_id} was overwritten, or belongs to another query",
-                batch_id=batch.batch_id,
+    def _reads(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> Mapping[Key, Spans]:
+        """What was written counts, or what is about to be: a write that was skipped or swallowed doubles nothing."""
+        if stamp is not None:
+            return stamped_ranges(stamp)
+        if batch.committed or self.writes.skipping_app(batch, new_epoch=True) is not None:
+            return {}
+        return {key: Spans.of([span]) for key, span in _spans(batch)}
+
+    def _report_left_out(self, batch: CheckpointBatch, key: Key, span: Span) -> None:
+        why = f"the new checkpoint starts at {span.end}, the ledger ends at {span.start}"
+        if unplaced := self.writes.unplaced_since():
+            message = (
+                f"{key}: {why}, and what the sink's versions {some(unplaced)}, which no entry names, hold of "
+                f"{key.offsets(*span)} is not known; compare the range with the rows, then accept it"
             )
-            return
-        if not any(planned.span.size for planned in plan.values()) and batch.starts_known:
-            if batch.committed:
-                self.empty.append(batch)
-            else:
-                self._judge_unfinished(batch, plan)
-            return
-        if batch.committed and self._without_a_record(batch, plan):
-            return
-        app = self.writes.skipping_app(batch, new_epoch=new_epoch)
-        if batch.committed and self.witnesses.own_function and (commit := self._unplaced(batch)) is not None:
-            self.findings.add(
-                Code.INCONCLUSIVE,
-                f"micro-batch {batch.batch_id} has no commit that is known to be its own, and version "
-                f"{commit.version} ({_numbers(commit)}) may be it, or another program's: compare its rows with the "
-                f"source, then accept it; {self._what_places()}",
-                batch_id=batch.batch_id,
-            )
-        elif app is not None:
-            for key, planned in plan.items():
-                if planned.span.size:
-                    version = self.writes.transactions.newest.get(app, -1)
-                    self.findings.add(
-                        Code.SKIPPED,
-                        f"{key}: {key.offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the "
-                        f"sink: app id {app} already has txn version {version}, so Delta drops the write and reports "
-                        f"no error; {self._with_another_number()} and read the range again",
-                        batch_id=batch.batch_id,
-                        key=key,
-                        span=planned.span,
-                    )
-        elif not batch.committed and batch is self.checkpoint.last:
-            self._judge_unfinished(batch, plan)
-        elif not batch.starts_known:
-            self.findings.add(
-                Code.INCONCLUSIVE,
-                f"micro-batch {batch.batch_id} was finished by Spark, has no entry and no commit, and the checkpoint "
-                "no longer tells where it began",
-                batch_id=batch.batch_id,
-            )
-        elif (unseen := self.writes.unseen.get(batch.batch_id)) is not None:
-            self.findings.add(
-                Code.INCONCLUSIVE,
-                f"micro-batch {batch.batch_id} is in the sink as version {unseen}, written without recon, which "
-                "did not observe it: what is in it is not known; compare its rows with the source, then accept it",
-                batch_id=batch.batch_id,
-            )
-        elif self._may_be_cleaned_up(batch):
-            log = self.writes.history.log
-            for key, planned in plan.items():
-                for span in Spans.of([planned.span]).minus(self.writes.held(key)):
-                    self.findings.add(
-                        Code.INCONCLUSIVE,
-                        f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id} have no ledger entry, and "
-                        f"the log of {log.location} no longer has the commits of that time (it begins at version "
-                        f"{log.first_retained}): whether they were written is not known",
-                        batch_id=batch.batch_id,
-                        key=key,
-                        span=span,
-                    )
-        elif self.witnesses.may_write_nothing:
-            for key, planned in plan.items():
-                for span in Spans.of([planned.span]).minus(self.writes.held(key)):
-                    self.findings.add(
-                        Code.INCONCLUSIVE,
-                        f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id}, which Spark finished, have no "
-                        f"commit in the sink: it wrote nothing, {WROTE_NOTHING}",
-                        batch_id=batch.batch_id,
-                        key=key,
-                        span=span,
-                    )
+            self._say(batch, Code.INCONCLUSIVE, message, key=key, span=span)
         else:
-            why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
-            for key, planned in plan.items():
-                for span in Spans.of([planned.span]).minus(self.writes.held(key)):
-                    self._report_missed(batch, key, span, why)
+            self._report_missed(batch, [(key, span)], why)
 
-    def _without_a_record(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> bool:
-        """Whether the source has no record for the stream in a micro-batch, so that there was nothing to write."""
-        unread = [
-            (key, one) for key, planned in plan.items() if planned.span.size for one in self._missed(key, planned.span)
-        ]
-        if not batch.starts_known or any(one.code is not Code.EXPLAINED for _, one in unread):
+    def _report_stale(self) -> None:
+        """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
+        newest, last = self._newest, self.checkpoint.last
+        if newest is None or last is None or newest.query_id != self.checkpoint.query_id:
+            return
+        planned = max(last.batch_id, self.checkpoint.newest_later or 0)
+        if newest.batch_id <= planned:
+            return
+        again = "one with the ranges of its entry writes nothing, one with others begins a new epoch (`on_new_epoch`)"
+        if self.witnesses.observed:
+            again = "Delta drops those whose number the table has; a function without txnVersion writes them again"
+        ranges = some(self._ranges_behind(newest, planned))
+        self.findings.add(
+            Code.STALE_CHECKPOINT,
+            f"checkpoint {self.checkpoint.location} ends with micro-batch {planned}, and the ledger with "
+            f"{newest.batch_id} of the same query: it is an older copy. The next start reads the offsets of "
+            f"micro-batches {planned + 1} to {newest.batch_id} again ({ranges}): {again}. Put the newest "
+            "checkpoint back, or start a new one with the offsets that `recon offsets` prints",
+            batch_id=planned + 1,
+            epoch=newest.epoch,
+        )
+
+    def _ranges_behind(self, newest: EntryHead, planned: int) -> Iterator[str]:
+        """What the micro-batches of the newest entry's epoch behind a number read, by topic partition."""
+        covered = self.writes.covered
+        heads = covered.slice.heads
+        behind = (i for i in covered.micro_batches if heads[i].epoch == newest.epoch and heads[i].batch_id > planned)
+        for key, spans in sorted(by_key(r for entry in behind for r in ranges_of(covered.slice, entry)).items()):
+            if spans.hull is not None:
+                yield f"{key} {key.offsets(*spans.hull)}"
+
+    def _judge_open(self, batch: CheckpointBatch) -> None:
+        """A plan that neither the ledger nor the sink has: the first reason that applies says what is found."""
+        reasons = (
+            self._overwritten,
+            self._without_offsets,
+            self._without_a_record,
+            self._perhaps_in_the_sink,
+            self._skipped_by_delta,
+            self._not_finished,
+            self._unobserved,
+            self._cleaned_up,
+            self._without_a_commit,
+        )
+        any(reason(batch) for reason in reasons)
+
+    def _overwritten(self, batch: CheckpointBatch) -> bool:
+        message = (
+            f"micro-batch {batch.batch_id} has no offsets of Kafka in the checkpoint, and its ledger entry has: "
+            f"offsets/{batch.batch_id} was overwritten, or belongs to another query"
+        )
+        nothing = batch.starts_known and not _planned(batch)
+        return nothing and self.writes.reads(batch.batch_id) and self._say(batch, Code.INCONCLUSIVE, message)
+
+    def _without_offsets(self, batch: CheckpointBatch) -> bool:
+        if _spans(batch) or not batch.starts_known:
             return False
-        for key, one in unread:
-            self._add(one, batch, key, one.says(key, ""))
+        if not batch.committed:
+            return self._say_unfinished(batch)
+        self.empty.append(batch)
         return True
 
-    def _unplaced(self, batch: CheckpointBatch) -> DeltaCommit | None:
-        following = next((one for one in self.checkpoint.batches if one.batch_id == batch.batch_id + 1), None)
-        return self.writes.unplaced(batch, following)
+    def _without_a_record(self, batch: CheckpointBatch) -> bool:
+        """The source has no record for the stream in the micro-batch, so that there was nothing to write."""
+        parts = [part for key, span in _spans(batch) for part in self._missed(key, span)] if batch.committed else []
+        if not batch.committed or not batch.starts_known or any(part.code is not Code.EXPLAINED for part in parts):
+            return False
+        self._report_missed(batch, _spans(batch), "")
+        return True
 
-    def _what_places(self) -> str:
-        if self.witnesses.placed_by_rows:
-            return (
-                f"a micro-batch is one append, whose rows carry in {self.witnesses.source_columns} offsets that it read"
-            )
-        return "txn_app_id of recon.yml must be the function's txnAppId, and txnVersion the batch_id"
+    def _perhaps_in_the_sink(self, batch: CheckpointBatch) -> bool:
+        """A function of the user's own wrote a commit that may be the micro-batch's."""
+        commit = self.writes.unplaced(batch) if batch.committed and self.witnesses.own_function else None
+        if commit is None:
+            return False
+        txn = some(f"txn version {version} of app id {app}" for app, version in sorted(commit.txn.items())) or "no txn"
+        return self._say(
+            batch,
+            Code.INCONCLUSIVE,
+            f"micro-batch {batch.batch_id} has no commit that is known to be its own, and version {commit.version} "
+            f"({txn}, {commit.timestamp:%Y-%m-%d %H:%M:%S}Z) may be it, or another program's: compare its rows with "
+            "the source, then accept it (docs/observe.md says how a commit is known)",
+        )
 
-    def _with_another_number(self) -> str:
+    def _skipped_by_delta(self, batch: CheckpointBatch) -> bool:
+        app = self.writes.skipping_app(batch, new_epoch=self.new_epoch)
+        if app is None:
+            return False
+        step = "remove txn_app_id from the sink"
         if self.witnesses.own_function:
-            return "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
-        if self.witnesses.observed:
-            return "start the query on a fresh checkpoint, with the offsets that `recon offsets` prints,"
-        return "remove txn_app_id from the sink"
+            step = "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
+        elif self.witnesses.observed:
+            step = "start the query on a fresh checkpoint, with the offsets that `recon offsets` prints,"
+        version = self.writes.transactions.newest.get(app, -1)
+        rest = (
+            f" are not in the sink: app id {app} already has txn version {version}, so Delta drops the write and "
+            f"reports no error; {step} and read the range again"
+        )
+        return self._say_of_ranges(batch, Code.SKIPPED, _spans(batch), rest)
 
-    def _may_be_cleaned_up(self, batch: CheckpointBatch) -> bool:
-        """Whether the sink's log lost the commits of the time of a plan, where nobody entered them while it had them.
+    def _not_finished(self, batch: CheckpointBatch) -> bool:
+        return not batch.committed and batch is self.checkpoint.last and self._say_unfinished(batch)
+
+    def _unobserved(self, batch: CheckpointBatch) -> bool:
+        """Spark finished it, and nothing tells where it began, or what it has."""
+        version = self.writes.unseen.get(batch.batch_id)
+        what = "was finished by Spark, has no entry and no commit, and the checkpoint no longer tells where it began"
+        if batch.starts_known:
+            what = (
+                f"is in the sink as version {version}, written without recon, which did not observe it: what is in it "
+                "is not known; compare its rows with the source, then accept it"
+            )
+        applies = version is not None or not batch.starts_known
+        return applies and self._say(batch, Code.INCONCLUSIVE, f"micro-batch {batch.batch_id} {what}")
+
+    def _cleaned_up(self, batch: CheckpointBatch) -> bool:
+        """The sink's log lost the commits of the time of a plan, and nobody entered them while it had them.
 
         What the hook writes has its entry right after its commit.
         """
-        if not self.witnesses.observed:
+        log, oldest = self.writes.history.log, self.writes.oldest
+        before = oldest is None or batch.planned_at is None or batch.planned_at < oldest
+        if not self.witnesses.observed or not (self.writes.lacks_commits or (log.first_retained and before)):
             return False
-        if self.writes.lacks_commits:
-            return True
-        if not self.writes.history.log.first_retained:
-            return False
-        oldest = self.writes.oldest
-        return oldest is None or batch.planned_at is None or batch.planned_at < oldest
+        rest = (
+            f" have no ledger entry, and the log of {log.location} no longer has the commits of that time (it begins "
+            f"at version {log.first_retained}): whether they were written is not known"
+        )
+        return self._say_of_ranges(batch, Code.INCONCLUSIVE, self._unheld(batch), rest)
 
-    def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
-        for key, planned in plan.items():
-            log_start, _ = log_start_of(self.witnesses, key, self.writes.topic_id(key))
+    def _without_a_commit(self, batch: CheckpointBatch) -> bool:
+        if self.witnesses.may_write_nothing:
+            rest = f", which Spark finished, have no commit in the sink: it wrote nothing, {WROTE_NOTHING}"
+            return self._say_of_ranges(batch, Code.INCONCLUSIVE, self._unheld(batch), rest)
+        why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
+        self._report_missed(batch, self._unheld(batch), why)
+        return True
+
+    def _say_unfinished(self, batch: CheckpointBatch) -> bool:
+        """What can be read no more of a micro-batch that Spark did not finish, and since when it is planned."""
+        self._report_deleted(batch)
+        code, since, step = Code.INCONCLUSIVE, "at a time that the checkpoint does not record", ""
+        if batch.planned_at is not None:
+            since = f"at {batch.planned_at:%Y-%m-%d %H:%M:%S}Z"
+            code, step = Code.INFLIGHT, "; it is being written, or the query stopped in it"
+            if self.witnesses.now - batch.planned_at > self.stalled_after.length:
+                step = f", longer ago than {self.stalled_after}; look at the query's log for what holds it up"
+                code = Code.STALLED
+        return self._say(batch, code, f"micro-batch {batch.batch_id} was planned {since} and is not finished{step}")
+
+    def _report_deleted(self, batch: CheckpointBatch) -> None:
+        for key, planned in planned_ranges(batch).items():
+            log_start, _ = self.source.log_start(key, self.writes.topic_id(key))
             start, end = planned.span
             if is_delta(key.topic) and position_of(start).in_snapshot:
                 continue  # a snapshot can be read as long as its data files are there
             if planned.start is not None and log_start is not None and start < log_start and start < end:
                 gone = (start, min(log_start, end))
-                self.findings.add(
-                    Code.LOSS_RETENTION,
+                message = (
                     f"{key}: micro-batch {batch.batch_id} is planned from {key.place(start)} on and not finished, and "
-                    f"{key.log_starts_at(log_start)}: {key.offsets(*gone)} cannot be read any more",
-                    batch_id=batch.batch_id,
-                    key=key,
-                    span=gone,
+                    f"{key.log_starts_at(log_start)}: {key.offsets(*gone)} cannot be read any more"
                 )
-        if batch.planned_at is None:
-            code, since = Code.INCONCLUSIVE, "at a time that the checkpoint does not record"
-        else:
-            age = self.witnesses.now - batch.planned_at
-            code = Code.STALLED if age > self.stalled_after.length else Code.INFLIGHT
-            since = f"at {batch.planned_at:%Y-%m-%d %H:%M:%S}Z"
-        step = {
-            Code.STALLED: f", longer ago than {self.stalled_after}; look at the query's log for what holds it up",
-            Code.INFLIGHT: "; it is being written, or the query stopped in it",
-        }.get(code, "")
-        self.findings.add(
-            code,
-            f"micro-batch {batch.batch_id} was planned {since} and is not finished{step}",
-            batch_id=batch.batch_id,
-        )
+                self._say(batch, Code.LOSS_RETENTION, message, key=key, span=gone)
 
-    def _report_missed(self, batch: CheckpointBatch, key: Key, unread: tuple[int, int], why: str) -> None:
-        for one in self._missed(key, unread):
-            self._add(one, batch, key, one.says(key, f"are missing: {why}"))
+    def _unheld(self, batch: CheckpointBatch) -> list[tuple[Key, Span]]:
+        return [
+            (key, span) for key, planned in _spans(batch) for span in Spans.of([planned]).minus(self.writes.held(key))
+        ]
 
-    def _add(self, one: Missed, batch: CheckpointBatch, key: Key, message: str) -> None:
-        self.findings.add(one.code, message, batch_id=batch.batch_id, key=key, span=one.span, topic_id=one.topic_id)
+    def _say_of_ranges(self, batch: CheckpointBatch, code: Code, ranges: Iterable[tuple[Key, Span]], rest: str) -> bool:
+        for key, span in ranges:
+            message = f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id}{rest}"
+            self._say(batch, code, message, key=key, span=span)
+        return True
 
-    def _missed(self, key: Key, unread: tuple[int, int]) -> Sequence[Missed]:
+    def _report_missed(self, batch: CheckpointBatch, ranges: Iterable[tuple[Key, Span]], why: str) -> None:
+        for key, span in ranges:
+            for part in self._missed(key, span):
+                message = part.says(key, f"are missing: {why}")
+                self._say(batch, part.code, message, key=key, span=part.span, topic_id=part.topic_id)
+
+    def _missed(self, key: Key, unread: Span) -> Sequence[Missed]:
         """What the source says of offsets that no entry and no commit accounts for; it is asked about them."""
         topic_id = self.writes.topic_id(key)
-        self.asked.setdefault((key.topic, key.partition), []).extend(to_ask(self.witnesses, key, topic_id, unread))
-        return list(missed(self.witnesses, key, topic_id, unread))
+        self.asked.setdefault((key.topic, key.partition), []).extend(self.source.to_ask(key, topic_id, unread))
+        return list(self.source.missed(key, topic_id, unread))

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from recon.base.text import duration, plural
+from recon.base.trend import Trend, trend
 from recon.checks.period import Period
 from recon.checks.progress_check import ProgressCheck, seconds
 from recon.judge.coverage import Key
 from recon.judge.findings import Findings
-from recon.judge.trend import Trend, trend
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
 from recon.model.positions import SourceKind
 from recon.model.progress import BatchProgress, ProgressWitness, TopicPartition
-from recon.text import duration, plural
 
 _DAY = Period(1, "day")
 
@@ -64,7 +64,7 @@ class LagTrend(ProgressCheck):
         if lag_trend is None:
             return self.too_few(1, "at different times", progress)
         span = (batches[-1].at - batches[0].at).total_seconds()
-        largest = max((batch.offsets or 0 for batch in progress.batches), default=0)
+        largest = max(batch.offsets or 0 for batch in progress.batches)
         grows = lag_trend.rises and lag_trend.line.slope * span > largest
         per_hour = lag_trend.line.slope * 3600
         lag_text = (
@@ -79,19 +79,15 @@ class LagTrend(ProgressCheck):
             self._report(forecasts[0], len(forecasts), findings)
         elif grows and self.error_if_within is not None:
             why = why_unknown(witnesses.kafka, "no log start seen before, no retention.ms known")
-            findings.add(
-                Code.INCONCLUSIVE,
-                f"when Kafka will delete what is unread cannot be forecast ({why}), and {lag_text}",
-                about="no forecast",
-            )
-        kafka = known(witnesses.kafka)
+            message = f"when Kafka will delete what is unread cannot be forecast ({why}), and {lag_text}"
+            findings.add(Code.INCONCLUSIVE, message, about="no forecast")
         return findings.verdict(
             lag_text,
             batches=len(batches),
             offsets_per_hour=per_hour,
             z=lag_trend.z,
             lag=lags[-1],
-            log_starts=[] if kafka is None else _log_starts(kafka),
+            log_starts=_log_starts(known(witnesses.kafka)),
             forecast=[f._asdict() | {"key": str(f.key)} for f in forecasts[:5]],
         )
 
@@ -146,7 +142,7 @@ def forecast(progress: ProgressWitness, witnesses: Witnesses, growing: Trend | N
         )
         forecasts = [Forecast(Key(0, *where), left, pace.committed, how) for left, how in filter(None, ways)]
         if forecasts:
-            yield min(forecasts, key=lambda one: one.seconds)
+            yield min(forecasts, key=lambda found: found.seconds)
 
 
 def _by_log_starts(
@@ -201,9 +197,9 @@ def _paces(progress: ProgressWitness, now: datetime, growing: Trend | None) -> d
     return paces
 
 
-def _log_starts(kafka: KafkaWitness) -> list[list[Any]]:
+def _log_starts(kafka: KafkaWitness | None) -> list[list[Any]]:
     return [
         [name, number, partition.log_start]
-        for name, topic in sorted(kafka.topics.items())
+        for name, topic in sorted(kafka.topics.items() if kafka is not None else ())
         for number, partition in sorted(topic.partitions.items())
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.judge.findings import Findings, ledger_of, no_entries, quiet
-from recon.model import ChainEnd, Code, LedgerSlice, Unavailable, Verdict, Witnesses, known
+from recon.judge.case import SinkCase
+from recon.judge.findings import Findings, no_entries, quiet
+from recon.model import ChainEnd, Code, EntryHead, LedgerSlice, Unavailable, Verdict, Witnesses, known
 from recon.model.integrity import verify
 
 
@@ -28,15 +30,13 @@ class LedgerIntegrity(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        findings = Findings.of(witnesses)
-        ledger = ledger_of(witnesses)
-        if ledger is None:
-            _judge_previous(witnesses, findings)
-            _judge_position(witnesses, None, findings)
-            return no_entries(witnesses, findings)
+        findings, ledger = Findings.of(witnesses), SinkCase(witnesses).entered
         findings.items.extend(verify(ledger))
         _judge_previous(witnesses, findings)
-        _judge_position(witnesses, ledger, findings)
+        _judge_states(witnesses, findings)
+        _judge_position(witnesses, ledger.heads, findings)
+        if not ledger.heads:
+            return no_entries(witnesses, findings)
         _judge_history(witnesses, ledger, findings)
         if len(ledger.heads) == ledger.anchors:
             message = quiet(ledger)
@@ -74,52 +74,45 @@ def _judge_previous(witnesses: Witnesses, findings: Findings) -> None:
         findings.add(Code.INCONCLUSIVE, message, about="chain at earlier audits")
 
 
-def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
-    """The newest entry that earlier audits judged must stand where it stood, as must the state that they left."""
-    sink = witnesses.sink or ""
-    if sink in witnesses.proofs.damaged:
-        findings.add(
-            Code.TAMPERED,
-            f"{witnesses.proofs.damaged[sink]}; this audit judged the whole ledger, and what earlier audits refuted "
-            "may be forgotten",
-            about=f"proof, state {witnesses.proofs.lengths.get(sink)}",
-        )
-    if sink in witnesses.proofs.erasures_edited:
-        which = f"erasures {witnesses.proofs.erasures.get(sink)}"
-        findings.add(Code.TAMPERED, witnesses.proofs.erasures_edited[sink], about=which)
-    if sink in witnesses.proofs.erasures_unknown:
-        reason = witnesses.proofs.erasures_unknown[sink]
-        message = f"what was erased on somebody's request cannot be read: {reason}"
+def _judge_states(witnesses: Witnesses, findings: Findings) -> None:
+    """The state that earlier audits left of the sink must stand as they left it."""
+    sink, proofs = witnesses.sink or "", witnesses.proofs
+    if sink in proofs.damaged:
+        lost = "this audit judged the whole ledger, and what earlier audits refuted may be forgotten"
+        about = f"proof, state {proofs.lengths.get(sink)}"
+        findings.add(Code.TAMPERED, f"{proofs.damaged[sink]}; {lost}", about=about)
+    if sink in proofs.erasures_edited:
+        findings.add(Code.TAMPERED, proofs.erasures_edited[sink], about=f"erasures {proofs.erasures.get(sink)}")
+    if sink in proofs.erasures_unknown:
+        message = f"what was erased on somebody's request cannot be read: {proofs.erasures_unknown[sink]}"
         findings.add(Code.INCONCLUSIVE, message, about="erasures")
-    for erasure in witnesses.proofs.erased.get(sink, ()):
+    for erasure in proofs.erased.get(sink, ()):
         findings.add(Code.ERASED, erasure.sentence)
-    if sink in witnesses.proofs.contradicted:
-        conflict = witnesses.proofs.contradicted[sink]
+    if sink in proofs.contradicted:
+        conflict = proofs.contradicted[sink]
         findings.add(Code.TAMPERED, conflict.sentence, about=conflict.about)
-    if sink in witnesses.proofs.results_changed:
+    if sink in proofs.results_changed:
         findings.add(
             Code.TAMPERED,
-            f"{witnesses.proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else "
-            "its results recorded for later audits may be forgotten",
-            about=f"results of {witnesses.proofs.of_sink[sink].invocation_id}",
+            f"{proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else its "
+            "results recorded for later audits may be forgotten",
+            about=f"results of {proofs.of_sink[sink].invocation_id}",
         )
-    if sink in witnesses.proofs.heads_unknown:
-        reason = witnesses.proofs.heads_unknown[sink]
-        message = f"whether the entries lead to the head that was signed is not known: {reason}"
+    if sink in proofs.heads_unknown:
+        message = f"whether the entries lead to the head that was signed is not known: {proofs.heads_unknown[sink]}"
         findings.add(Code.INCONCLUSIVE, message, about="signed heads")
-    if sink in witnesses.proofs.unreadable:
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"the state that earlier audits left cannot be read ({witnesses.proofs.unreadable[sink]}): what they "
-            "refuted is not known; this audit judged the whole ledger",
-            about="proof",
-        )
+    if sink in proofs.unreadable:
+        lost = "what they refuted is not known; this audit judged the whole ledger"
+        message = f"the state that earlier audits left cannot be read ({proofs.unreadable[sink]}): {lost}"
+        findings.add(Code.INCONCLUSIVE, message, about="proof")
+
+
+def _judge_position(witnesses: Witnesses, heads: Sequence[EntryHead], findings: Findings) -> None:
+    """The newest entry that earlier audits judged must stand where it stood."""
     known_end = _known_end(witnesses)
     if known_end is None:
         return
-    heads = ledger.heads if ledger is not None else ()
     at = next((head for head in heads if head.sequence == known_end.sequence), None)
-    last = heads[-1].sequence if heads else 0
     # A period that ends before now leaves out entries that are there.
     unbounded = witnesses.period_to >= witnesses.now
     if at is not None and at.entry_hash != known_end.entry_hash:
@@ -129,7 +122,7 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             "entries were replaced since",
             head=at,
         )
-    elif at is None and last < known_end.sequence and unbounded:
+    elif at is None and unbounded and (heads[-1].sequence if heads else 0) < known_end.sequence:
         findings.add(
             Code.TAMPERED,
             f"the ledger has no entry {known_end.sequence} any more, which the audit of "

@@ -9,30 +9,21 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
-from recon.judge.account.never_read import late_starts
-from recon.judge.coverage import (
-    Coverage,
-    Hole,
-    Key,
-    Missed,
-    Stretch,
-    TopicIncarnation,
-    coverage,
-    judged_holes,
-    missed,
-    to_ask,
-    widths,
-)
-from recon.judge.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
-from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.account.never_read import Unread, unread
+from recon.judge.case import SinkCase
+from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, coverage, widths
+from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, quiet
 from recon.judge.history.table_history import TableHistory
 from recon.judge.kafka.topic_identity import judge_logs
 from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
-from recon.model import Code, EntryHead, Verdict, Witnesses
-from recon.model.offsets import Span, Spans
-from recon.text import plural, some
+from recon.judge.source import Source
+from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses
+from recon.model.grouping import spans_by
+from recon.model.ledger import named
+from recon.model.offsets import Spans
 
 TopicPartition = tuple[str, int]
 
@@ -52,22 +43,24 @@ class OffsetContinuity(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger = entries_with_unrecorded_commits(witnesses)
-        if ledger is None:
+        case = SinkCase(witnesses)
+        if not case.entered.heads:
             return no_entries(witnesses)
-        covered = coverage(ledger)
-        witnesses = witnesses.with_answers(lambda so_far: _questions(covered, so_far))
+        covered = coverage(case.ledger)
+        source = case.source.asking(lambda so_far: _questions(covered, so_far))
         findings = Findings.of(witnesses)
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
         _report_recreated(covered, findings)
-        for key, incarnation, below in late_starts(covered):
-            _judge_start(covered, key, incarnation, below, witnesses, findings)
+        continuity = _Continuity(covered, witnesses, source, findings)
+        for left_out in unread(covered):
+            continuity.judge_unread(left_out)
         for key, incarnations in covered.incarnations.items():
             for number, incarnation in enumerate(incarnations):
-                _judge_incarnation(covered, key, incarnation, number, witnesses, findings)
-        judge_logs(covered, witnesses, findings)
+                continuity.judge_overlaps(key, incarnation)
+                continuity.judge_steps_back(key, incarnation.stretches[1 if number else 0 :])
+        judge_logs(covered, source, case.proof, findings)
 
         judged = covered.judged_entries()
         message = (
@@ -75,186 +68,132 @@ class OffsetContinuity(EvidenceCheck):
             "starts where the one before it ended"
         )
         return findings.verdict(
-            message if judged else quiet(ledger), batches=len(judged), partitions=len(covered.incarnations)
+            message if judged else quiet(case.ledger), batches=len(judged), partitions=len(covered.incarnations)
         )
 
 
-def _questions(covered: Coverage, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def _questions(covered: Coverage, source: Source) -> Mapping[TopicPartition, Spans]:
     """Whether Kafka has records of what no micro-batch read."""
-    asked: dict[TopicPartition, list[Span]] = {}
-    unread = [(key, of, (hole.start, hole.end)) for key, of, hole in judged_holes(covered)]
-    unread += [(key, of, (0, below)) for key, of, below in late_starts(covered)]
-    for key, incarnation, span in unread:
-        wanted = to_ask(witnesses, key, incarnation.topic_id, span)
-        asked.setdefault((key.topic, key.partition), []).extend(wanted)
-    return {where: Spans.of(spans) for where, spans in asked.items() if spans}
-
-
-def _judge_start(
-    covered: Coverage, key: Key, incarnation: TopicIncarnation, below: int, witnesses: Witnesses, findings: Findings
-) -> None:
-    """A partition that appears while the query runs is read from its first offset."""
-    first = incarnation.stretches[0]
-    head = covered.slice.heads[first.first]
-    before = covered.slice.heads[first.first - 1] if first.first else None
-    unentered = head.batch_id and not _is_entered(covered, head.query_id, head.batch_id - 1)
-    # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
-    unread = list(missed(witnesses, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION))
-    is_open = witnesses.observed and any(one.code is not Code.EXPLAINED for one in unread)
-    if is_open and (unentered or (before is not None and _unseen_between(before, head, witnesses))):
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{key}: the partition is new in {named(head)} and was read from offset {below} on; whether a "
-            "micro-batch before it, which is in no ledger entry, read what is below is not known",
-            head=head,
-            key=key,
-            span=(0, below),
-        )
-        return
-    reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
-    _report_missed(key, unread, head, reason, findings)
-
-
-def _is_entered(covered: Coverage, query_id: str, batch_id: int) -> bool:
-    """Whether a micro-batch has an entry, as far as the slice has them."""
-    return any((head.query_id, head.batch_id) == (query_id, batch_id) for head in covered.slice.heads)
-
-
-def _judge_incarnation(
-    covered: Coverage, key: Key, incarnation: TopicIncarnation, number: int, witnesses: Witnesses, findings: Findings
-) -> None:
-    heads, first = covered.slice.heads, incarnation.stretches[0]
-    below = min(first.start, first.end)
-    if number and below and covered.judged(first.first):  # a re-created topic: its first records are as good as any
-        unread = missed(witnesses, key, incarnation.topic_id, (0, below))
-        reason = f"the re-created topic was read from offset {below} on, not from 0"
-        _report_missed(key, unread, heads[first.first], reason, findings)
-    if len(incarnation.stretches) == 1 and first.end >= first.start:
-        return
-    walked = incarnation.walked
-    for hole in walked.holes:
-        if covered.judged(hole.at.first):
-            _judge_hole(covered, key, incarnation, hole, witnesses, findings)
-    to_repair = unread_before(witnesses, key.topic, incarnation.topic_id, key.partition)
-    for stretch, twice in walked.overlaps:
-        if heads[stretch.first].is_repair:
-            continue  # it read again what a micro-batch had read and the sink did not have: source_rows reads the rows
-        again, to_repair = twice.minus(to_repair), to_repair.minus(twice)
-        again = again.minus(_cleaned(covered, key, stretch, again))
-        for span in again if covered.judged(stretch.first) else ():
-            head = heads[covered.entry_at(stretch, span.start)]
-            findings.add(
-                Code.OVERLAP,
-                f"{key}: {key.offsets(*span)} were read again from {named(head)} on, though the ledger already "
-                "held them; source_rows tells whether rows are doubled",
-                head=head,
-                key=key,
-                span=span,
-            )
-    for stretch in incarnation.stretches:
-        reported = number and stretch is first  # as RECREATED
-        if stretch.end < stretch.start and covered.judged(stretch.first) and not reported:
-            head = heads[stretch.first]
-            findings.add(
-                Code.INCONCLUSIVE,
-                f"{key}: {named(head)} was planned from offset {stretch.start} back to {stretch.end}: the topic was "
-                "re-created or its log was cut off by an unclean leader election; compare topic ids and leader "
-                "epochs with the broker's logs",
-                head=head,
-                key=key,
-            )
-
-
-def _cleaned(covered: Coverage, key: Key, stretch: Stretch, again: Spans) -> Spans:
-    """Offsets that a stretch read again, and whose doubled rows a repair removed since."""
-    return Spans.of(
-        span
-        for entry, looked_at in covered.removals.get((key.topic, key.partition), ())
-        for span in again.intersect(Spans.of([looked_at]))
-        if covered.entry_at(stretch, span.end - 1) < entry
+    asked = spans_by(
+        ((left_out.key.topic, left_out.key.partition), span)
+        for left_out in unread(covered)
+        for span in source.to_ask(left_out.key, left_out.incarnation.topic_id, left_out.span)
     )
+    return {where: spans for where, spans in asked.items() if spans}
 
 
-def _judge_hole(
-    covered: Coverage, key: Key, incarnation: TopicIncarnation, hole: Hole, witnesses: Witnesses, findings: Findings
-) -> None:
-    head = covered.slice.heads[hole.at.first]
-    missing = list(missed(witnesses, key, incarnation.topic_id, (hole.start, hole.end)))
-    unread = [one for one in missing if one.code is not Code.EXPLAINED]
-    heads = covered.slice.heads
-    unknown = _unseen_between(heads[hole.before.last], heads[hole.at.first], witnesses) if unread else ""
-    if unknown:
-        before = named(covered.slice.heads[hole.before.last])
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{key}: {key.offsets(hole.start, hole.end)} are in no ledger entry, and what was read between {before} "
-            f"and {named(head)} into {unknown} is not known; compare the range with the rows, then accept it",
-            head=head,
-            key=key,
-            span=(hole.start, hole.end),
+@dataclass(frozen=True)
+class _Continuity:
+    """How topic partitions were read."""
+
+    covered: Coverage
+    witnesses: Witnesses
+    source: Source
+    findings: Findings
+
+    def judge_unread(self, left_out: Unread) -> None:
+        """Reports offsets that no micro-batch read, with what the source says of them."""
+        key, hole, span = left_out.key, left_out.hole, left_out.span
+        stretch = left_out.incarnation.stretches[0] if hole is None else hole.at
+        missing, head = left_out.missed(self.source), self.covered.slice.heads[stretch.first]
+        unknown = self._why_unknown(left_out, head) if any(part.code is not Code.EXPLAINED for part in missing) else ""
+        if unknown:
+            self._add(key, Code.INCONCLUSIVE, f"{key.offsets(*span)} are in no ledger entry{unknown}", head, span)
+            return
+        if hole is not None:
+            reason = f"{named(head)} starts beyond the end of {named(self.covered.slice.heads[hole.before.last])}"
+        else:
+            new = "the re-created topic" if left_out.again else f"the partition is new in {named(head)} and"
+            reason = f"{new} was read from offset {span.end} on, not from 0"
+        for part in missing:
+            message = part.says(key, f"were read by no micro-batch: {reason}")
+            self.findings.add(part.code, message, head=head, key=key, span=part.span, topic_id=part.topic_id)
+
+    def _why_unknown(self, left_out: Unread, head: EntryHead) -> str:
+        """Why a micro-batch that nobody saw may have read offsets, in a clause; "" where none can have."""
+        heads, hole = self.covered.slice.heads, left_out.hole
+        if hole is None:
+            return "" if left_out.again or not self.witnesses.observed else self._unentered_before(left_out, head)
+        before = heads[hole.before.last]
+        if unknown := _unseen_between(before, head, self.witnesses):
+            return f", and what was read into {unknown} is not known; compare them with the rows, then accept it"
+        # Micro-batches may have run there and have no entry: of one query, by its numbers, or of two.
+        skips_numbers = head.query_id != before.query_id or head.batch_id > before.batch_id + 1
+        nothing = self.witnesses.may_write_nothing and skips_numbers
+        return f": a micro-batch before {named(head)} wrote nothing, {WROTE_NOTHING}" if nothing else ""
+
+    def _unentered_before(self, left_out: Unread, head: EntryHead) -> str:
+        heads, first = self.covered.slice.heads, left_out.incarnation.stretches[0].first
+        unentered = head.batch_id and (head.query_id, head.batch_id - 1) not in {
+            (entry.query_id, entry.batch_id) for entry in heads
+        }
+        unseen = first and _unseen_between(heads[first - 1], head, self.witnesses)
+        return (
+            f": a micro-batch before {named(head)}, which has none, may have read them" if unentered or unseen else ""
         )
-        return
-    if unread and witnesses.may_write_nothing and _skips_numbers(covered, hole):
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{key}: {key.offsets(hole.start, hole.end)} are in no ledger entry: a micro-batch before {named(head)} "
-            f"wrote nothing, {WROTE_NOTHING}",
-            head=head,
-            key=key,
-            span=(hole.start, hole.end),
+
+    def judge_steps_back(self, key: Key, stretches: Iterable[Stretch]) -> None:
+        """Reports plans that run backward; a topic that was created again is RECREATED."""
+        for stretch in stretches:
+            if stretch.end < stretch.start and self.covered.judged(stretch.first):
+                head = self.covered.slice.heads[stretch.first]
+                message = (
+                    f"{named(head)} was planned from offset {stretch.start} back to {stretch.end}: the topic was "
+                    "re-created or its log was cut off by an unclean leader election; compare topic ids and leader "
+                    "epochs with the broker's logs"
+                )
+                self._add(key, Code.INCONCLUSIVE, message, head)
+
+    def judge_overlaps(self, key: Key, incarnation: TopicIncarnation) -> None:
+        """Reports what was read twice."""
+        heads = self.covered.slice.heads
+        to_repair = unread_before(self.witnesses.proof, key.topic, incarnation.topic_id, key.partition)
+        for stretch, twice in incarnation.walked.overlaps if len(incarnation.stretches) > 1 else ():
+            if heads[stretch.first].is_repair:
+                continue  # it read again what a micro-batch had read and the sink did not have: source_rows tells
+            again, to_repair = twice.minus(to_repair), to_repair.minus(twice)
+            again = again.minus(self._cleaned(key, stretch, again))
+            for span in again if self.covered.judged(stretch.first) else ():
+                head = heads[self.covered.entry_at(stretch, span.start)]
+                rest = "though the ledger already held them; source_rows tells whether rows are doubled"
+                message = f"{key.offsets(*span)} were read again from {named(head)} on, {rest}"
+                self._add(key, Code.OVERLAP, message, head, span)
+
+    def _cleaned(self, key: Key, stretch: Stretch, again: Spans) -> Spans:
+        """Offsets that a stretch read again, and whose doubled rows a repair removed since."""
+        return Spans.of(
+            span
+            for entry, looked_at in self.covered.removals.get((key.topic, key.partition), ())
+            for span in again.intersect(Spans.of([looked_at]))
+            if self.covered.entry_at(stretch, span.end - 1) < entry
         )
-        return
-    _report_missed(key, missing, head, _reason(covered, hole), findings)
+
+    def _add(self, key: Key, code: Code, message: str, head: EntryHead, span: tuple[int, int] | None = None) -> None:
+        self.findings.add(code, f"{key}: {message}", head=head, key=key, span=span)
 
 
-def _skips_numbers(covered: Coverage, hole: Hole) -> bool:
-    """Whether micro-batches may have run in a hole and have no entry: of one query, by its numbers, or of two."""
-    before, at = (covered.slice.heads[entry] for entry in (hole.before.last, hole.at.first))
-    return at.query_id != before.query_id or at.batch_id > before.batch_id + 1
-
-
-def _unseen_between(one: EntryHead, other: EntryHead, witnesses: Witnesses) -> str:
-    """What was written without recon between two entries, and nobody saw, in a clause; "" for nothing.
+def _unseen_between(earlier: EntryHead, later: EntryHead, witnesses: Witnesses) -> str:
+    """What may have been written without recon between two entries, and nobody saw, in a clause; "" for nothing.
 
     A commit that the log has no more may have been such a micro-batch, too.
     """
-    log = witnesses.table_log
-    before, at = one.sink_version, other.sink_version
-    if log is None or not (one.is_observed or other.is_observed):
+    log, before, at = witnesses.table_log, earlier.sink_version, later.sink_version
+    if log is None or not (earlier.is_observed or later.is_observed):
         return ""
-    commits = TableHistory(log).unseen(-1 if before is None else before, at)
-    numbers = sorted(commit.wrote[1] for commit in commits if commit.wrote)
-    if numbers:
-        return f"micro-batch {some(numbers)}, which was written without recon,"
-    # Where rows alone say which micro-batch a commit is of, it may have been written after the next one, too.
-    until = (log.last or 0) + 1 if witnesses.placed_by_rows else at or 0
-    between = range(0 if before is None else before + 1, until)
-    strange = [v for v in between if (c := log.commits.get(v)) is not None and c.stamp is None and c.adds_rows]
-    if strange and witnesses.own_function:  # Spark's own sink names the query
-        return f"version {some(strange)} of the sink, which names no micro-batch of the query,"
     if before is None or at is None:
         return "a commit that no entry names"
-    gone = [version for version in range(before + 1, at) if version not in log.commits]
-    return f"version {some(gone)} of the sink, whose commit file its log no longer has," if gone else ""
+    strange = {commit.version for commit in TableHistory(log).unseen(before, at)}
+    strange |= {version for version in range(before + 1, at) if version not in log.commits}
+    if witnesses.own_function:  # Spark's own sink names the query
+        # Where rows alone say which micro-batch a commit is of, it may have been written after the next one, too.
+        strange |= _of_nobody(log, range(before + 1, (log.last or 0) + 1 if witnesses.placed_by_rows else at))
+    return f"the sink's versions {some(sorted(strange))}, which no entry names," if strange else ""
 
 
-def _reason(covered: Coverage, hole: Hole) -> str:
-    """Between which micro-batches a hole opened; a jump of batch ids is evidence of a lost entry."""
-    heads = covered.slice.heads
-    before, at = heads[hole.before.last], heads[hole.at.first]
-    if before.epoch != at.epoch:
-        return f"epoch {at.epoch} starts beyond the end of epoch {before.epoch}"
-    previous = heads[covered.before(hole.at.first) or 0]
-    jump = at.batch_id - previous.batch_id > 1 and previous.epoch == at.epoch
-    return f"{named(at)} starts beyond the end of {named(before)}" + (
-        f", and batch ids jump from {previous.batch_id} to {at.batch_id}" if jump else ""
-    )
-
-
-def _report_missed(key: Key, unread: Iterable[Missed], head: EntryHead, reason: str, findings: Findings) -> None:
-    for one in unread:
-        message = one.says(key, f"were read by no micro-batch: {reason}")
-        findings.add(one.code, message, head=head, key=key, span=one.span, topic_id=one.topic_id)
+def _of_nobody(log: TableLog, versions: Iterable[int]) -> set[int]:
+    """The commits that brought rows and name no micro-batch."""
+    commits = (log.commits[version] for version in versions if version in log.commits)
+    return {commit.version for commit in commits if commit.stamp is None and commit.adds_rows}
 
 
 def _report_recreated(covered: Coverage, findings: Findings) -> None:
@@ -291,23 +230,16 @@ def _report_epochs(covered: Coverage, findings: Findings) -> None:
 
 def _report_replays(covered: Coverage, findings: Findings) -> None:
     unwritten = {call.again: covered.slice.heads[call.entry] for call in second_calls(covered).values() if call.differs}
-    for entry in covered.replays:
+    for entry in filter(covered.judged, covered.replays):
         head = covered.slice.heads[entry]
-        if entry in unwritten and covered.judged(entry):
-            transforms = (one.transform or "no transform" for one in (unwritten[entry], head))
-            findings.add(
-                Code.REPLAYED,
-                f"{named(head)} was given to the hook again in the same run, and nothing of that call was written; the "
-                "transforms of the two are {} and {}: source_rows tells which records have no row".format(*transforms),
-                head=head,
+        said = f"was tried again (attempt {head.attempt}) and written once"
+        if entry in unwritten:
+            first, again = (given.transform or "no transform" for given in (unwritten[entry], head))
+            said = (
+                "was given to the hook again in the same run, and nothing of that call was written; the transforms of "
+                f"the two are {first} and {again}: source_rows tells which records have no row"
             )
-        elif covered.judged(entry):
-            at = f", version {head.sink_version} of the sink" if head.sink_version is not None else ""
-            findings.add(
-                Code.REPLAYED,
-                f"{named(head)} was tried again (attempt {head.attempt}) and written once{at}",
-                head=head,
-            )
+        findings.add(Code.REPLAYED, f"{named(head)} {said}", head=head)
 
 
 def _report_empty(covered: Coverage, findings: Findings) -> None:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from functools import cached_property
+from itertools import chain
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
-from recon.checks.period import Period
-from recon.judge.coverage import Coverage, Key, coverage, read_last
-from recon.judge.findings import Findings, ledger_of, named, no_entries
-from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.base.text import plural, some
+from recon.checks.age_check import AgeCheck, Limits, exceeded
+from recon.judge.case import SinkCase
+from recon.judge.coverage import Key, coverage, read_last
+from recon.judge.findings import Findings, no_entries
 from recon.model import Code, LedgerSlice, SourceFile, SourceFiles, Verdict, Witnesses, why_unknown
 from recon.model.file_offsets import described, is_files, query_of
+from recon.model.ledger import named
 from recon.model.positions import SourceKind
-from recon.model.source_files import ChangedFile
-from recon.text import plural, some
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFilesRead(EvidenceCheck):
+class SourceFilesRead(AgeCheck):
     """The files of the folder that the query reads (`source: {files: …}`), against the log of Spark's file source.
 
     Proves that every file of the folder was read, once, and says which wait, which Spark passes over without an
@@ -40,22 +41,20 @@ class SourceFilesRead(EvidenceCheck):
 
     test: ClassVar[str] = "source_files"
     needs: ClassVar[Sequence[str]] = ("ledgers", "kafka")
-    uses: ClassVar[Sequence[str]] = ("delta", "sink_logs")
+    uses: ClassVar[Sequence[str]] = ("delta", "sink_logs", "checkpoint")
     about: ClassVar[SourceKind | None] = "a folder of files"
     scope: ClassVar[str] = "sink"
 
-    warn_after: Period | None = None
-    error_after: Period | None = None
-
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        source, ledger = witnesses.source_log, entries_with_unrecorded_commits(witnesses)
+        case, source = SinkCase(witnesses), witnesses.source_log
         if not isinstance(source, SourceFiles):
             return Verdict(unproved=why_unknown(source, f"pipeline {witnesses.pipeline} reads no folder of files"))
-        if ledger is None:
+        if not case.entered.heads:
             return no_entries(witnesses)
-        covered = coverage(ledger)
-        read = {key: of[-1].walked.frontier for key, of in covered.incarnations.items() if is_files(key.topic)}
+        ledger = case.ledger
+        incarnations = coverage(ledger).incarnations
+        read = {key: of[-1].walked.frontier for key, of in incarnations.items() if is_files(key.topic)}
         if not read:
             return Verdict(unproved=f"no micro-batch of sink {witnesses.sink} read a folder of files")
         if reason := _why_unproved(source):
@@ -71,43 +70,22 @@ class SourceFilesRead(EvidenceCheck):
                 key=newest,
             )
             return findings.verdict("")
-        come_to = read[newest]
-        _judge_log(newest, come_to, source, findings)
-        _judge_history(newest, ledger, source, findings)
-        _judge_begun_again(newest, covered, source, witnesses, findings)
-        _judge_read_again(newest, source, witnesses, findings)
-        for file, why in source.passed_over:
-            what = f"{source.location}: {file.path} of {_at(file.modified)} was never read, and Spark passes over it"
-            message = f"{what}: {why}; write it to the folder under a new name"
-            findings.add(Code.GAP, message, about=f"{file.path} of {_at(file.modified)}", key=newest)
-        waiting = [*source.waiting, *_logged(source, come_to)]
-        entries = ledger_of(witnesses)
-        if waiting and (entries is None or not entries.later):
-            self._judge_waiting(newest, waiting, source, findings, witnesses.now)
-        limits = {"warn_after": self.warn_after, "error_after": self.error_after}
-        return findings.verdict(
-            _message(source, come_to, len(waiting)),
+        folder = _Folder(newest, read[newest], source, ledger, witnesses, findings)
+        folder.judge(self.limits)
+        return self._verdict(folder)
+
+    def _verdict(self, folder: _Folder) -> Verdict:
+        source = folder.source
+        return folder.findings.verdict(
+            _message(source, folder.come_to, len(folder.waiting)),
             log_entries=0 if source.last is None else source.last + 1,
             files=source.files,
-            read_up_to=come_to,
-            waiting=len(waiting),
+            read_up_to=folder.come_to,
+            waiting=len(folder.waiting),
             gone=source.gone,
             subfolders=source.below,
-            limits={name: str(limit) if limit else None for name, limit in limits.items()},
+            limits=self.limits_told,
         )
-
-    def _judge_waiting(
-        self, key: Key, waiting: Sequence[SourceFile], source: SourceFiles, findings: Findings, now: datetime
-    ) -> None:
-        told = f"{plural(len(waiting), 'file')} {'waits' if len(waiting) == 1 else 'wait'} to be read"
-        findings.add(Code.INFLIGHT, f"{source.location}: {told}", key=key)
-        oldest = min(waiting, key=lambda file: file.modified)
-        for code, limit in ((Code.STALLED, self.error_after), (Code.LAG, self.warn_after)):
-            if limit is not None and now - oldest.modified > limit.length:
-                why = f"{oldest.path} of {_at(oldest.modified)} is not read, longer than {limit}"
-                message = f"{source.location}: {why}; see whether the query runs and keeps up"
-                findings.add(code, message, about="waiting", key=key)
-                return
 
 
 def _why_unproved(source: SourceFiles) -> str:
@@ -136,120 +114,128 @@ def _message(source: SourceFiles, come_to: int, waiting: int) -> str:
     return f"{told}; {plural(source.below, 'file')} in subfolders, which Spark does not read" if source.below else told
 
 
-def _logged(source: SourceFiles, come_to: int) -> Iterator[SourceFile]:
-    """The files of log entries that no micro-batch in the ledger has read yet."""
-    for number, files in source.entries.items():
-        yield from files if number >= come_to else ()
+@dataclass(frozen=True)
+class _Folder:
+    """How far the newest query came in the folder."""
 
+    key: Key
+    come_to: int
+    source: SourceFiles
+    ledger: LedgerSlice
+    witnesses: Witnesses
+    findings: Findings
 
-def _judge_log(key: Key, come_to: int, source: SourceFiles, findings: Findings) -> None:
-    end = 0 if source.last is None else source.last + 1
-    if come_to > end:
-        has = "has no entry" if source.last is None else f"ends with entry {source.last}"
-        findings.add(
-            Code.MUTATED,
-            f"the log of files {has}, and entry {come_to - 1} of it was read: it was removed, or an older copy of the "
-            "checkpoint was put in its place, and which files were read beyond is not known any more",
-            key=key,
-            span=(end, come_to),
-        )
-    for span in source.missing:
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"the log of files lacks {described(*span)}: which files they had is not known; restore the checkpoint",
-            key=key,
-            span=span,
-        )
+    @cached_property
+    def waiting(self) -> Sequence[SourceFile]:
+        """Files that are to be read: no log entry has them, or no micro-batch in the ledger has read it yet."""
+        logged = (files for number, files in self.source.entries.items() if number >= self.come_to)
+        return [*self.source.waiting, *chain.from_iterable(logged)]
 
+    def judge(self, limits: Limits) -> None:
+        """Judges what was not read, and what changed in what was; `limits` are those of the age."""
+        self._judge_log()
+        self._judge_history()
+        if self.witnesses.sink not in self.witnesses.rewriting:  # else rows replace those of the first time
+            self._judge_begun_again()
+            self._judge_twice()
+        self._judge_replaced()
+        for file, why in self.source.passed_over:
+            of = f"{file.path} of {_at(file.modified)}"
+            rest = f"was never read, and Spark passes over it: {why}; write it to the folder under a new name"
+            self._add(Code.GAP, f"{of} {rest}", about=of)
+        if self.waiting and not self.ledger.later:
+            self._judge_waiting(limits)
 
-def _judge_history(key: Key, ledger: LedgerSlice, source: SourceFiles, findings: Findings) -> None:
-    """Whether the log is still the one that was read: an older copy of a checkpoint goes on with other files."""
-    for entry, head in enumerate(ledger.heads):
-        ends = [read.end_offset for read in ledger.ranges.of(entry) if read.topic == key.topic]
-        now = source.digests.get(max(ends, default=-1))
-        if None not in (head.files_digest, now) and head.files_digest != now:
-            findings.add(
+    def _judge_waiting(self, limits: Limits) -> None:
+        self._add(Code.INFLIGHT, f"{plural(len(self.waiting), 'file')} to be read")
+        oldest = min(self.waiting, key=lambda file: file.modified)
+        late = exceeded(limits, self.witnesses.now - oldest.modified)
+        if late is not None:
+            why = f"{oldest.path} of {_at(oldest.modified)} is not read, longer than {limits[late]}"
+            self._add(late, f"{why}; see whether the query runs and keeps up", about="waiting")
+
+    def _judge_log(self) -> None:
+        end = 0 if self.source.last is None else self.source.last + 1
+        if self.come_to > end:
+            self._add(
                 Code.MUTATED,
-                f"the log of files up to log entry {max(ends) - 1} is another one than {named(head)} read: an older "
-                "copy of the checkpoint was put in its place and went on with other files, which may be in no sink, "
-                "while others are there twice; compare the rows, then accept this",
-                head=head,
-                key=key,
+                f"the log of files has {plural(end, 'entry', 'entries')}, and entry {self.come_to - 1} of it was read: "
+                "an older copy of the checkpoint was put in its place, and which files were read beyond is not known",
+                span=(end, self.come_to),
             )
+        for span in self.source.missing:
+            lacks = f"the log of files lacks {described(*span)}"
+            message = f"{lacks}: which files they had is not known; restore the checkpoint"
+            self._add(Code.INCONCLUSIVE, message, span=span)
+
+    def _judge_history(self) -> None:
+        """Whether the log is still the one that was read: an older copy of a checkpoint goes on with other files."""
+        for entry, head in enumerate(self.ledger.heads):
+            ends = [read.end_offset for read in self.ledger.ranges.of(entry) if read.topic == self.key.topic]
+            now = self.source.digests.get(max(ends, default=-1))
+            if None not in (head.files_digest, now) and head.files_digest != now:
+                self._add(
+                    Code.MUTATED,
+                    f"the log of files up to log entry {max(ends) - 1} is another one than {named(head)} read: an "
+                    "older copy of the checkpoint went on with other files; compare the rows, then accept this",
+                    head=head,
+                )
+                return
+
+    def _judge_begun_again(self) -> None:
+        """A query with a log of its own reads every file that is in the folder, also those that were read before."""
+        covered, heads = coverage(self.ledger), self.ledger.heads
+        first = covered.incarnations[self.key][0].stretches[0].first
+        others = {
+            key: of for key, of in covered.incarnations.items() if is_files(key.topic) and key.topic != self.key.topic
+        }
+        before = [(of[-1].stretches[-1].last, key) for key, of in others.items()]
+        if not before or not covered.judged(first):
             return
-
-
-def _judge_begun_again(
-    newest: Key, covered: Coverage, source: SourceFiles, witnesses: Witnesses, findings: Findings
-) -> None:
-    """A query with a log of its own reads every file that is in the folder, also those that were read before."""
-    if witnesses.sink in witnesses.rewriting:
-        return
-    first = covered.incarnations[newest][0].stretches[0].first
-    before = [
-        (of[-1].stretches[-1].last, key)
-        for key, of in covered.incarnations.items()
-        if is_files(key.topic) and key.topic != newest.topic
-    ]
-    if not before or not covered.judged(first):
-        return
-    last, key = max(before)
-    head = covered.slice.heads[last]
-    again = [f for files in source.entries.values() for f in files if f.modified <= head.committed_at]
-    if again:
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{source.location}: query {query_of(newest.topic)} began with a log of its own and read "
-            f"{plural(len(again), 'file')} from before {named(head)} of query {query_of(key.topic)}: those that this "
-            "one had read are in the sink twice; compare the rows, then accept this",
-            head=covered.slice.heads[first],
-            key=newest,
-        )
-
-
-def _judge_read_again(key: Key, source: SourceFiles, witnesses: Witnesses, findings: Findings) -> None:
-    """Files that were read twice, or changed after they were read; a finding of each.
-
-    By its log entry it would be the same finding as that of another file there.
-    """
-    for taken in source.twice:
-        if witnesses.sink in witnesses.rewriting:
-            continue  # its rows replace those of the first time
-        what = f"{source.location}: {taken.path} was read in log entry {taken.entry} and in {taken.again}"
-        if taken.modified == taken.modified_again:
-            findings.add(Code.DUPLICATE, f"{what}: its rows are in the sink twice", about=_twice(taken), key=key)
-        else:
-            written = f"written again at {_at(taken.modified_again)}"
-            findings.add(
+        last, key = max(before)
+        logged = chain.from_iterable(self.source.entries.values())
+        again = [file for file in logged if file.modified <= heads[last].committed_at]
+        if again:
+            self._add(
                 Code.INCONCLUSIVE,
-                f"{what}, {written}: rows that were in it before are in the sink twice; compare them, then accept this",
-                about=_twice(taken),
-                key=key,
+                f"query {query_of(self.key.topic)} began with a log of its own and read {plural(len(again), 'file')} "
+                f"from before {named(heads[last])} of query {query_of(key.topic)}: those that this one had read are in "
+                "the sink twice; compare the rows, then accept this",
+                head=heads[first],
             )
-    for taken in source.renamed:
-        if witnesses.sink not in witnesses.rewriting:
-            findings.add(
+
+    def _judge_twice(self) -> None:
+        """Files that were read twice; a finding of each: by its log entry it would be that of another file there."""
+        for taken in self.source.twice:
+            same = taken.modified == taken.modified_again
+            rest = "its rows" if same else f"written again at {_at(taken.modified_again)}: rows that were in it before"
+            what = (
+                f"{taken.path} was read in log entry {taken.entry} and in {taken.again}: {rest} are in the sink twice"
+            )
+            about = f"{taken.path} in {taken.entry} and {taken.again}"
+            self._add(Code.DUPLICATE if same else Code.INCONCLUSIVE, what, about=about)
+        for taken in self.source.renamed:
+            self._add(
                 Code.INCONCLUSIVE,
-                f"{source.location}: {taken.path}, read in log entry {taken.again}, has exactly the "
-                f"modification time of {taken.before}, which was read in log entry {taken.entry} and is gone: where it "
-                "was renamed, its rows are in the sink twice; compare them, then accept this",
+                f"{taken.path}, read in log entry {taken.again}, has exactly the modification time of {taken.before}, "
+                f"which was read in log entry {taken.entry} and is gone: where it was renamed, its rows are in the "
+                "sink twice; compare them, then accept this",
                 about=f"{taken.path} in {taken.again}, {taken.before} in {taken.entry}",
-                key=key,
             )
-    for taken in source.replaced:
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{source.location}: {taken.path} was written again at {_at(taken.modified_again)}, after it was read in "
-            f"log entry {taken.entry} as of {_at(taken.modified)}, and Spark reads a file once: rows new in it "
-            "are in no sink; compare them, write new rows to new files, then accept this",
-            about=f"{taken.path} in {taken.entry}, again {_at(taken.modified_again)}",
-            key=key,
-        )
 
+    def _judge_replaced(self) -> None:
+        """Files that changed after they were read."""
+        for taken in self.source.replaced:
+            again = _at(taken.modified_again)
+            self._add(
+                Code.INCONCLUSIVE,
+                f"{taken.path} was written again at {again}, after it was read in log entry {taken.entry}, and Spark "
+                "reads a file once: rows new in it are in no sink; compare them, then accept this",
+                about=f"{taken.path} in {taken.entry}, again {again}",
+            )
 
-def _twice(taken: ChangedFile) -> str:
-    """A file and its two log entries, which tell it from others."""
-    return f"{taken.path} in {taken.entry} and {taken.again}"
+    def _add(self, code: Code, message: str, **where: Any) -> None:
+        self.findings.add(code, f"{self.source.location}: {message}", key=self.key, **where)
 
 
 def _at(instant: datetime) -> str:

@@ -10,47 +10,23 @@ from typing import Any, ClassVar
 from pydantic import NonNegativeInt
 from typing_extensions import override
 
+from recon.base.text import plural
 from recon.checks.base import EvidenceCheck
 from recon.judge.account.missing import held, judge_missing, without_row
 from recon.judge.account.recorded import recorded
+from recon.judge.case import SinkCase
 from recon.judge.findings import Findings, no_entries, quiet
-from recon.judge.history.entries import entries_with_unrecorded_commits
 from recon.judge.history.quarantine_log import judge_quarantine
-from recon.judge.row_counts import Counts
-from recon.judge.rows import rewriting, rows_from_commit_files, spot_check
+from recon.judge.history.recon_commits import doubled
+from recon.judge.row_counts import spans_of
+from recon.judge.rows import filtered, reasons, surplus_rows, transactions
 from recon.judge.rows.exploded_rows import judge_made
-from recon.judge.rows.filtered import judge_filtered, rows_filtered
-from recon.judge.rows.of_sink import counts_of, looks_for_repeated_alone, misses_rows, rows_of
-from recon.judge.rows.reasons import (
-    added_by_others,
-    attested,
-    by_counts,
-    changes,
-    perhaps_repeated,
-    read_twice,
-    reasons,
-    report_untold,
-    without_rows,
-)
-from recon.judge.rows.sink_rows import (
-    TopicPartition,
-    judged_by_counts,
-    rewrites,
-    rows_lack_source,
-    tell_explained,
-)
-from recon.judge.rows.surplus_rows import judge_present, judge_repeated_rows, judge_surplus
-from recon.judge.rows.transactions import (
-    doubtful_readings,
-    judge_aborted,
-    read_uncommitted,
-    read_while_open,
-    readings_of,
-)
-from recon.judge.rows.unwritten import judge_unwritten
+from recon.judge.rows.of_sink import RowEvidence, source_counts
+from recon.judge.rows.sink_rows import SinkRows, TopicPartition, tell_explained
+from recon.judge.source import Source
 from recon.model import Code, RowsWitness, Verdict, Witnesses, why_unknown
+from recon.model.grouping import united
 from recon.model.offsets import Spans
-from recon.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,166 +63,170 @@ class SourceRows(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger = entries_with_unrecorded_commits(witnesses)
-        if ledger is None:
+        case = SinkCase(witnesses)
+        if not case.entered.heads:
             return no_entries(witnesses)
-        counts = counts_of(ledger, witnesses)
-        seen = witnesses.with_commit_rows(self._commits(counts, witnesses))
-        if not rows_lack_source(seen) and (misses_rows(counts, seen) or perhaps_repeated(counts, seen)):
-            seen = seen.with_rows()
-        seen = seen.with_answers(lambda so_far: _questions(counts, so_far))
-        return _judge_counts(counts, seen) if judged_by_counts(seen) else _judge(counts, seen)
+        evidence = RowEvidence.of(case)
+        evidence = evidence.look_at(self._commits(evidence))
+        if not case.rows_lack_source and (evidence.misses_rows or evidence.perhaps_repeated):
+            evidence = evidence.read_rows()
+        source = case.source.asking(lambda so_far: _questions(evidence, so_far))
+        return _judge_counts(evidence, source) if case.judged_by_counts else _judge(evidence, source)
 
-    def _commits(self, counts: Counts, witnesses: Witnesses) -> Sequence[int]:
+    def _commits(self, evidence: RowEvidence) -> Sequence[int]:
         """The commits into whose data files it looks: some that counts prove, else those that they leave open."""
-        if judged_by_counts(witnesses):
+        if evidence.case.judged_by_counts:
             return ()
-        if not by_counts(counts, witnesses):
-            return spot_check.chosen(counts, witnesses, self.sample_rows)
+        if not evidence.by_counts:
+            return evidence.spot.chosen(self.sample_rows)
         # Where counts leave a question that the rows of some commits do not answer, the sink's rows are read anyway.
-        of_open = rows_from_commit_files.versions(counts, witnesses, self.test, self.sample_rows)
-        return of_open or spot_check.chosen_of_made(counts, witnesses, self.sample_rows)
+        of_open = evidence.versions_of_open(self.sample_rows)
+        if of_open or all(head.epoch <= 0 for head in evidence.counts.ledger.heads):
+            return of_open
+        # Where epochs share batch ids, the rows of the sink do not show which micro-batch made them.
+        return evidence.spot.chosen(self.sample_rows, made=True)
 
 
-def _questions(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def _questions(evidence: RowEvidence, source: Source) -> Mapping[TopicPartition, Spans]:
     """The offsets that Kafka's records alone can explain."""
-    if witnesses.source_log is not None:
+    if source.log is not None:
         return {}
-    asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
-    for where, spans in _questions_about_rows(counts, witnesses).items():
-        asked.setdefault(where, []).extend(spans)
-    return {where: Spans.of(spans) for where, spans in asked.items()}
+    return united(transactions.doubtful_readings(evidence.counts, source), _questions_about_rows(evidence, source))
 
 
-def _questions_about_rows(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def _questions_about_rows(evidence: RowEvidence, source: Source) -> Mapping[TopicPartition, Spans]:
     """The offsets without a row that nothing explains, and what may be of aborted transactions."""
-    if judged_by_counts(witnesses):
-        return rewriting.questions(counts, witnesses)
-    sink = rows_of(counts, witnesses, Findings.of(witnesses))
-    if sink is None or looks_for_repeated_alone(counts, witnesses):
+    counts, sink = evidence.counts, evidence.sink
+    if evidence.case.judged_by_counts:
+        return source_counts(evidence.case, source).questions
+    if sink is None or evidence.looks_for_repeated_alone:
         return {}
-    unexplained = recorded(sink)[1].by_partition
+    asked = list(recorded(sink)[1].pieces)
     # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
-    doubtful, opened = read_uncommitted(counts), read_while_open(counts, witnesses)
-    asked = {where: [*pieces, *readings_of(counts.judged[where], doubtful)] for where, pieces in unexplained.items()}
-    for where, stretches in counts.judged.items() if opened else ():
-        asked.setdefault(where, []).extend(readings_of(stretches, opened))
-    return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in asked.items()}
+    doubtful, opened = transactions.read_uncommitted(counts), transactions.read_while_open(counts, sink.proof)
+    holed = {piece.where for piece in asked}
+    for where, stretches in counts.judged.items():
+        asked += transactions.readings_of(stretches, doubtful if where in holed else opened)
+    return spans_of(asked)
 
 
-def _report_perhaps_repeated(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
+def _report_perhaps_repeated(evidence: RowEvidence, findings: Findings) -> None:
     """Retries of which rows would tell whether they doubled any, and rows could not be read."""
-    rows = witnesses.rows
-    lacks = "its rows have no _source_topic, _source_partition, _source_offset"
-    findings.add_for_all(
-        Code.ATTESTED_ONLY,
-        perhaps_repeated(counts, witnesses),
-        "the first micro-batch of a run may be one that the run before it had written already, and the sink keeps no "
-        f"record of its writes; whether rows are in it twice is not known: {why_unknown(rows, lacks)}",
+    why = why_unknown(evidence.rows, "its rows have no _source_topic, _source_partition, _source_offset")
+    retried = (
+        "the first micro-batch of a run may be one that the run before it had written already, and the sink keeps "
     )
+    retried += f"no record of its writes; whether rows are in it twice is not known: {why}"
+    findings.add_for_all(Code.ATTESTED_ONLY, evidence.perhaps_repeated, retried)
 
 
-def _judge(counts: Counts, witnesses: Witnesses) -> Verdict:
+def _judge(evidence: RowEvidence, source: Source) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
-    why, findings = reasons(counts, witnesses), Findings.of(witnesses)
-    sink, explained, missing = rows_of(counts, witnesses, findings), Counter[str](), 0
-    with_row: dict[str, int] = {}
-    if sink is not None and not looks_for_repeated_alone(counts, witnesses):
-        missing = sum(one.piece.size for one in without_row(sink))
-        if sink.rows.of is None:  # else the rows are not all of the period
-            with_row = {"offsets_with_row": held(sink)}
-        explained = judge_missing(sink)
-    if sink is not None:
-        judge_present(sink)
-        judge_made(sink)
-        spot_check.judge_swapped(counts, witnesses, findings)
-    else:
-        judge_aborted(counts, witnesses, findings, None)
-    rows_tell = sink is not None and sink.rows.of is None
-    judge_surplus(counts, witnesses, findings, rows_tell=rows_tell)
-    if sink is None:
-        judge_repeated_rows(counts, witnesses, findings)
-    judge_filtered(counts, witnesses, findings)
-    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=rows_tell)
-    judge_unwritten(counts, findings)
-    if sink is None:
-        _report_perhaps_repeated(counts, witnesses, findings)
-
-    batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
-    message = f"{plural(batches, 'micro-batch')}: as many rows as offsets"
-    if not batches:
-        message = quiet(counts.covered.slice)
-    elif sink is not None:
-        message = f"{plural(batches, 'micro-batch')}: every offset is in a row" + (
-            f" or explained ({plural(missing, 'offset')} without a row)" if missing else ""
-        )
-        if sink.rows.of is not None:
-            message += f"; counts prove {proved:,} of them, and the rows of the others were read from their data files"
-    filtered = rows_filtered(counts)
-    if filtered and witnesses.sink not in witnesses.routed:
-        message += f"; {plural(filtered, 'row')} filtered by the transform"
-    message += spot_check.said(witnesses)
-    verdict = _verdict(counts, findings, message, missing, explained, **with_row, **spot_check.evidence(witnesses))
-    if sink is not None or not why:
+    findings, counts = Findings.of(evidence.case.witnesses), evidence.counts
+    if evidence.sink is not None:
+        return _with_rows(evidence, evidence.sink.told(source, findings))
+    verdict, why = _without_rows(evidence, source, findings), evidence.reasons
+    if not why:
         return verdict
-    if isinstance(witnesses.rows, RowsWitness):
-        spot_check.report_unproved(counts, witnesses, findings)
-        report_untold(counts, witnesses, witnesses.rows, findings)
-        return findings.verdict(message, **verdict.evidence)
-    proved -= len({*spot_check.contradictions(counts, witnesses), *spot_check.unproved(counts, witnesses)})
-    return without_rows(verdict, witnesses.rows, why, f"the counts of {proved:,} of {batches:,} micro-batches agree; ")
+    if isinstance(evidence.rows, RowsWitness):
+        evidence.report_untold(evidence.rows, findings)
+        return findings.verdict(verdict.message, **verdict.evidence)
+    unsure = {*counts.open, *evidence.spot.contradictions, *evidence.spot.unproved}
+    agree = f"the counts of {len(counts.counted) - len(unsure):,} of {len(counts.counted):,} micro-batches agree; "
+    return reasons.without_rows(verdict, evidence.rows, why, agree)
 
 
-def _judge_counts(counts: Counts, witnesses: Witnesses) -> Verdict:
-    """Counts alone tell what was lost; rows only what is doubled, or which program wrote them."""
-    findings = Findings.of(witnesses)
-    of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
-    explained = tell_explained(of_partitions, "record", findings)
-    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=False)
-    for change in changes(counts, witnesses):
-        message = f"{change}: counts do not show which micro-batches' rows are gone"
-        findings.add(Code.INCONCLUSIVE, message, about=change)
-    doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    if rows_lack_source(witnesses):
-        for reason in doubling:
-            message = f"{reason}, and no row says which record it was made of"
-            findings.add(Code.INCONCLUSIVE, message, about=reason)
-    sink = rows_of(counts, witnesses, findings)
-    if sink is not None:
-        judge_present(sink)
-    else:
-        judge_surplus(counts, witnesses, findings, rows_tell=False)
-    judge_unwritten(counts, findings)
-    message, missing = quiet(counts.covered.slice), explained.total()
-    if counts.counted:
-        records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"
-        batches = plural(len(counts.counted), "micro-batch")
-        message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
-        if rows_lack_source(witnesses):
-            records = "their source has" if witnesses.source_log is not None else records
-            message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
-            message += rewriting.said(counts, witnesses)
-        filtered = rows_filtered(counts)
-        if filtered and witnesses.source_log is not None and witnesses.sink not in witnesses.routed:
-            message += f"; {plural(filtered, 'row')} filtered by the transform"
-    verdict = _verdict(counts, findings, message, missing, explained)
-    return (
-        verdict
-        if sink is not None or not doubling or not rewrites(witnesses)
-        else without_rows(verdict, witnesses.rows, doubling)
+def _with_rows(evidence: RowEvidence, sink: SinkRows) -> Verdict:
+    """All rows, or those of the micro-batches in question."""
+    counts, findings, rows_tell = sink.counts, sink.findings, sink.rows.of is None
+    explained, missing, offsets = Counter[str](), 0, dict[str, int]()
+    if not evidence.looks_for_repeated_alone:
+        found = without_row(sink)
+        missing = sum(classified.piece.size for classified in found)
+        offsets = {"offsets_with_row": held(sink)} if rows_tell else {}  # else the rows are not all of the period
+        explained = judge_missing(sink, found)
+    surplus_rows.judge_present(sink)
+    judge_made(sink)
+    sink.spot.judge_swapped(findings)
+    if not rows_tell:
+        surplus_rows.judge_surplus(counts, sink.doubled, findings)
+    _judge_besides(evidence, findings, rows_tell=rows_tell)
+    every = (
+        f"every offset is in a row or explained ({missing:,} without a row)" if missing else "every offset is in a row"
     )
+    if not rows_tell:
+        proved = len(counts.counted) - len(counts.open)
+        every += f"; counts prove {proved:,} of them, and the rows of the others were read from their data files"
+    return _verdict(evidence, findings, every, missing, explained, **offsets)
+
+
+def _without_rows(evidence: RowEvidence, source: Source, findings: Findings) -> Verdict:
+    """Counts alone, of the micro-batches that they prove."""
+    case, counts, code = evidence.case, evidence.counts, doubled(evidence.case.writing.guarantee)
+    transactions.judge_aborted(counts, source, case.proof, findings, None)
+    surplus_rows.judge_surplus(counts, code, findings)
+    surplus_rows.judge_repeated_rows(counts, case.record, case.proof, code, findings)
+    _judge_besides(evidence, findings, rows_tell=False)
+    _report_perhaps_repeated(evidence, findings)
+    return _verdict(evidence, findings, "as many rows as offsets", 0, {})
+
+
+def _judge_besides(evidence: RowEvidence, findings: Findings, *, rows_tell: bool) -> None:
+    case = evidence.case
+    if not case.is_route:  # in a route's entry, the rows of other routes count as filtered
+        filtered.judge_filtered(case.counts, case.declared.max_filtered, findings)
+    judge_quarantine(case.quarantine, findings, rows_tell=rows_tell)
+    filtered.judge_unwritten(case.counts, findings)
+
+
+def _judge_counts(evidence: RowEvidence, source: Source) -> Verdict:
+    """Counts alone tell what was lost; rows only what is doubled, or which program wrote them."""
+    case, counts = evidence.case, evidence.counts
+    findings, against = Findings.of(case.witnesses), source_counts(case, source)
+    attested = reasons.attested(counts, case.time, findings, rewrites=case.rewrites)
+    explained = tell_explained(against.judge(findings, attested), "record", findings)
+    judge_quarantine(case.quarantine, findings, rows_tell=False)
+    doubling = [reason for reason in (reasons.read_twice(counts), reasons.added_by_others(case)) if reason]
+    for reason in (*reasons.changes(case), *(doubling if case.rows_lack_source else ())):
+        message = f"{reason}, and counts do not show which micro-batches' rows are concerned"
+        findings.add(Code.INCONCLUSIVE, message, about=reason)
+    if evidence.sink is not None:
+        surplus_rows.judge_present(evidence.sink.told(source, findings))
+    else:
+        surplus_rows.judge_surplus(counts, doubled(case.writing.guarantee), findings)
+    filtered.judge_unwritten(counts, findings)
+    what = "rows taken in, left out and quarantined are as many as the records of their source"
+    if case.rows_lack_source:
+        what += f"; which record each row was made of is not known{against.confirmed}"
+    verdict = _verdict(evidence, findings, what, explained.total(), explained)
+    read = evidence.sink is not None or not doubling or not case.rewrites
+    return verdict if read else reasons.without_rows(verdict, evidence.rows, doubling)
 
 
 def _verdict(
-    counts: Counts, findings: Findings, message: str, missing: int, explained: Mapping[str, int], **evidence: Any
+    evidence: RowEvidence,
+    findings: Findings,
+    proved: str,
+    missing: int,
+    explained: Mapping[str, int],
+    **offsets: Any,
 ) -> Verdict:
+    counts, seen = evidence.counts, evidence.spot.evidence
+    message, dropped = quiet(counts.ledger), filtered.rows_filtered(counts)
+    if counts.counted:
+        message = f"{plural(len(counts.counted), 'micro-batch')}: {proved}"
+    if dropped and not evidence.case.is_route:
+        message += f"; {plural(dropped, 'row')} filtered by the transform"
+    if looked_at := seen.get("looked_at", {}).get("micro_batches"):
+        message += f"; the rows of {plural(looked_at, 'micro-batch')} were looked at"
     return findings.verdict(
         message,
         batches=len(counts.counted),
         proved_by_counts=len(counts.counted) - len(counts.open),
         offsets_without_row=missing,
-        filtered=rows_filtered(counts),
+        filtered=dropped,
         explained=dict(explained),
         dropped_by_state=sum(counted.dropped_by_state for counted in counts.counted.values()),
-        **evidence,
+        **offsets,
+        **seen,
     )

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
-from recon.checks.period import Period
+from recon.base.text import plural, some
+from recon.checks.age_check import AgeCheck, Limits, exceeded
+from recon.judge.case import SinkCase
 from recon.judge.coverage import Key, coverage, read_last
-from recon.judge.findings import Findings, ledger_of, named, no_entries
-from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.findings import Findings, no_entries
 from recon.model import Code, LedgerSlice, SourceCommit, SourceTable, Verdict, Witnesses, why_unknown
 from recon.model.delta_offsets import BEGINNING, Position, described, is_delta, offset_of, place, position_of
-from recon.model.offsets import Spans
+from recon.model.ledger import named
+from recon.model.offsets import OffsetSpan, Spans
 from recon.model.positions import SourceKind
-from recon.text import plural, some
 
 _CLOCKS_APART = timedelta(minutes=5)  # of the driver and of whoever wrote the table
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceTableVersions(EvidenceCheck):
+class SourceTableVersions(AgeCheck):
     """Where the ledger's last micro-batch ended, against the Delta table that the query reads (`source: {delta: …}`).
 
     Proves that no version of the table was left out after the ledger's end, says how far the stream lags, and
@@ -43,29 +44,22 @@ class SourceTableVersions(EvidenceCheck):
 
     test: ClassVar[str] = "source_table"
     needs: ClassVar[Sequence[str]] = ("ledgers", "kafka")
-    uses: ClassVar[Sequence[str]] = ("delta", "sink_logs")
+    uses: ClassVar[Sequence[str]] = ("delta", "sink_logs", "checkpoint")
     about: ClassVar[SourceKind | None] = "a Delta table"
     scope: ClassVar[str] = "sink"
 
-    warn_after: Period | None = None
-    error_after: Period | None = None
-
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        table, ledger = witnesses.source_log, entries_with_unrecorded_commits(witnesses)
+        case, table = SinkCase(witnesses), witnesses.source_log
         if not isinstance(table, SourceTable):
             return Verdict(unproved=why_unknown(table, f"pipeline {witnesses.pipeline} reads no Delta table"))
-        if ledger is None:
+        if not case.entered.heads:
             return no_entries(witnesses)
+        ledger = case.ledger
+        if why := _unproved(table, ledger, witnesses):
+            return Verdict(unproved=why)
         findings = Findings.of(witnesses)
-        incarnations = {key: of for key, of in coverage(ledger).incarnations.items() if is_delta(key.topic)}
-        if not incarnations:
-            return Verdict(unproved=f"no micro-batch of sink {witnesses.sink} read a Delta table")
-        if not table.exists or table.last is None or table.table_id is None:
-            return Verdict(unproved=f"there is no Delta table at {table.location}, or its log cannot be read")
-        newest = next((key for key in read_last(ledger) if is_delta(key.topic)), None)
-        if newest is None:
-            return Verdict(unproved=f"the newest micro-batches of sink {witnesses.sink} read no Delta table")
+        newest = next(key for key in read_last(ledger) if is_delta(key.topic))
         if newest.topic != table.topic:
             findings.add(
                 Code.RECREATED,
@@ -75,90 +69,197 @@ class SourceTableVersions(EvidenceCheck):
                 key=newest,
             )
             return findings.verdict("")
-        frontier = incarnations[newest][-1].walked.frontier
-        evidence = self._judge(newest, position_of(frontier), table, ledger, witnesses, findings)
-        _judge_times(newest, ledger, table, findings)
-        limits = {"warn_after": self.warn_after, "error_after": self.error_after}
-        told = {name: str(limit) if limit else None for name, limit in limits.items()}
-        waiting = plural(len(evidence["waiting"]), "later version")
-        message = f"{table.location} read up to {place(frontier)}; {waiting} with rows to read"
-        return findings.verdict(message, limits=told, **evidence)
+        frontier = coverage(ledger).incarnations[newest][-1].walked.frontier
+        reading = _Reading(newest, position_of(frontier), table, ledger, witnesses, findings)
+        reading.judge(self.limits)
+        waiting = plural(len(reading.waiting), "later version")
+        return self._verdict(f"{table.location} read up to {place(frontier)}; {waiting} with rows to read", reading)
 
-    def _judge(
-        self,
-        key: Key,
-        come_to: Position,
-        table: SourceTable,
-        ledger: LedgerSlice,
-        witnesses: Witnesses,
-        findings: Findings,
-    ) -> dict[str, Any]:
-        last, first = table.last or 0, table.first_retained or 0
-        waiting = {v: c for v, c in table.commits.items() if _waits(c, come_to, table.passes)}
-        evidence = {
-            "versions": [first, last],
-            "read_up_to": list(come_to),
-            "waiting": sorted(waiting),
-            "rows": _sum(waiting, come_to),
-        }
+    def _verdict(self, message: str, reading: _Reading) -> Verdict:
+        return reading.findings.verdict(
+            message,
+            limits=self.limits_told,
+            versions=[reading.table.first_retained or 0, reading.table.last or 0],
+            read_up_to=list(reading.come_to),
+            waiting=sorted(reading.waiting),
+            rows=reading.rows,
+        )
+
+
+def _unproved(table: SourceTable, ledger: LedgerSlice, witnesses: Witnesses) -> str:
+    """Why the table and the ledger say nothing of each other; "" where they do."""
+    if not any(is_delta(key.topic) for key in coverage(ledger).incarnations):
+        return f"no micro-batch of sink {witnesses.sink} read a Delta table"
+    if not table.exists or table.last is None or table.table_id is None:
+        return f"there is no Delta table at {table.location}, or its log cannot be read"
+    if not any(is_delta(key.topic) for key in read_last(ledger)):
+        return f"the newest micro-batches of sink {witnesses.sink} read no Delta table"
+    return ""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How far the stream came in the table."""
+
+    key: Key
+    come_to: Position
+    table: SourceTable
+    ledger: LedgerSlice
+    witnesses: Witnesses
+    findings: Findings
+
+    @cached_property
+    def waiting(self) -> Mapping[int, SourceCommit]:
+        """The commits that have files to read."""
+        return {v: c for v, c in self.table.commits.items() if _waits(c, self.come_to, self.table.passes)}
+
+    @property
+    def rows(self) -> int | None:
+        """The rows that wait to be read."""
+        return _sum(self.waiting, self.come_to)
+
+    def judge(self, limits: Limits) -> None:
+        """Judges what was not read, and what changed in what was; `limits` are those of the age."""
+        last, come_to = self.table.last or 0, self.come_to
         if come_to.version > last + 1:
-            findings.add(
+            self._add(
                 Code.MUTATED,
-                f"{table.location} ends with version {last}, and version {come_to.version - 1} of it was read: an "
-                "older copy was put in its place, and what was read beyond cannot be compared any more",
-                key=key,
+                f" ends with version {last}, and version {come_to.version - 1} of it was read: an older copy was put "
+                "in its place, and what was read beyond cannot be compared any more",
                 span=(offset_of(last + 1, 0), offset_of(come_to.version, 0)),
             )
-            return evidence
-        entries = ledger_of(witnesses)
-        if entries is None or not entries.later:
-            self._judge_unread(key, come_to, waiting, table, ledger, findings, witnesses.now)
-        read = _commits_read(ledger, key)
-        _judge_changes(key, come_to, read, table, witnesses, findings)
-        _judge_unseen(key, ledger, table, witnesses, findings)
-        return evidence
+        else:
+            if not self.ledger.later:
+                self._judge_lost()
+                self._judge_waiting(limits)
+            self._judge_changes()
+            self._judge_unseen()
+        self._judge_times()
 
-    def _judge_unread(
-        self,
-        key: Key,
-        come_to: Position,
-        waiting: Mapping[int, SourceCommit],
-        table: SourceTable,
-        ledger: LedgerSlice,
-        findings: Findings,
-        now: datetime,
-    ) -> None:
-        first = table.first_retained or 0
-        needed = come_to.version + come_to.in_snapshot
+    def _judge_lost(self) -> None:
+        first, needed = self.table.first_retained or 0, self.come_to.version + self.come_to.in_snapshot
         if first > needed:
             span = (offset_of(needed, 0), offset_of(first, 0))
-            findings.add(
+            self._add(
                 Code.LOSS_RETENTION,
-                f"{table.location}: {key.offsets(*span)} were never read, and "
-                f"{key.log_starts_at(span[1])}: Spark stops the query there, or leaves them out (failOnDataLoss: "
-                "false); read the table as a whole once more",
-                key=key,
+                f": {self.key.offsets(*span)} were never read, and {self.key.log_starts_at(span[1])}: Spark stops the "
+                "query there, or leaves them out (failOnDataLoss: false); read the table as a whole once more",
                 span=span,
             )
-        if not waiting and not come_to.in_snapshot:
+
+    def _judge_waiting(self, limits: Limits) -> None:
+        waiting, come_to = self.waiting, self.come_to
+        counted = "" if self.rows is None else f" with {plural(self.rows, 'row')}"
+        told = f"{plural(len(waiting), 'version')}{counted} to be read"
+        oldest = min((commit.timestamp for commit in waiting.values()), default=self.witnesses.now)
+        if come_to.in_snapshot:
+            told = f"the rest of the table at version {come_to.version} and {told}"
+            oldest = self.ledger.heads[coverage(self.ledger).micro_batches[-1]].committed_at
+        elif not waiting:
             return
-        rows = _sum(waiting, come_to)
-        counted = "" if rows is None else f" with {plural(rows, 'row')}"
-        told = f"{plural(len(waiting), 'version')}{counted} wait to be read" if waiting else ""
-        if come_to.in_snapshot:
-            rest = f"the rest of the table at version {come_to.version}"
-            told = f"{rest} and {told}" if told else f"{rest} waits to be read"
-        findings.add(Code.INFLIGHT, f"{table.location}: {told}", key=key)
-        oldest = min((commit.timestamp for commit in waiting.values()), default=now)
-        what = f"version {min(waiting, default=come_to.version)} of {oldest:%Y-%m-%d %H:%M:%S}Z is not read"
-        if come_to.in_snapshot:
-            oldest = ledger.heads[coverage(ledger).micro_batches[-1]].committed_at
-            what = f"since {oldest:%Y-%m-%d %H:%M:%S}Z no more of the table was read"
-        for code, limit in ((Code.STALLED, self.error_after), (Code.LAG, self.warn_after)):
-            if limit is not None and now - oldest > limit.length:
-                why = f"{what}, longer than {limit}; see whether the query runs and keeps up"
-                findings.add(code, f"{table.location}: {why}", key=key)
-                return
+        self._add(Code.INFLIGHT, f": {told}")
+        late = exceeded(limits, self.witnesses.now - oldest)
+        if late is not None:
+            since = f"what waits since {oldest:%Y-%m-%d %H:%M:%S}Z is not read, longer than {limits[late]}"
+            self._add(late, f": {since}; see whether the query runs and keeps up")
+
+    def _judge_times(self) -> None:
+        """Versions that are younger than the micro-batch that read them are of another history of the table."""
+        for entry, head in enumerate(self.ledger.heads):
+            for read in self.ledger.ranges.of(entry) if head.is_micro_batch else ():
+                youngest = self._youngest(read) if read.topic == self.key.topic else None
+                if youngest is not None and youngest > head.committed_at + _CLOCKS_APART:
+                    self._add(
+                        Code.INCONCLUSIVE,
+                        f": {self.key.offsets(*read.span)} were committed up to {youngest:%Y-%m-%d %H:%M:%S}Z, and "
+                        f"{named(head)} is of {head.committed_at:%Y-%m-%d %H:%M:%S}Z: clocks are apart, or an older "
+                        "copy of the table was written on, and not read; compare the rows, then accept this",
+                        head=head,
+                        span=read.span,
+                    )
+
+    def _youngest(self, read: OffsetSpan) -> datetime | None:
+        low, high = position_of(read.start_offset).version, position_of(read.end_offset).version
+        commits = self.table.commits
+        return max((commits[version].timestamp for version in range(low, high) if version in commits), default=None)
+
+    def _judge_unseen(self) -> None:
+        """Commits that were read since the audit before, and that the log no longer has."""
+        proof = self.witnesses.proofs.of_sink.get(self.ledger.sink)
+        read = _commits_read(self.ledger, self.key, above=-1 if proof is None else proof.position)
+        for span in read.intersect(Spans.of([(0, offset_of(self.table.first_retained or 0, 0))])):
+            self._add(
+                Code.INCONCLUSIVE,
+                f": the log no longer has {described(*span)}, so whether commits changed rows there, or gave rows once "
+                "more, is not known; audit within the log's retention",
+                span=span,
+            )
+
+    def _judge_changes(self) -> None:
+        """Commits that changed rows, of those that the stream read or has to read next."""
+        if self.table.passes == "feed":
+            return  # every change is given to the query
+        read = _commits_read(self.ledger, self.key)
+        explained: list[SourceCommit] = []
+        for _, commit in sorted(self.table.commits.items()):
+            was_read = bool(Spans.of([_span(commit)]).intersect(read))
+            if not was_read and commit.version < self.come_to.version:
+                continue  # another sink of the pipeline read it, or an earlier audit judged it
+            if commit.removes or (commit.is_restore and commit.files):
+                explained += self._judge_change(commit, was_read)
+        if explained:
+            self._add(
+                Code.EXPLAINED,
+                f": {_named(explained)} only deleted rows, or brought back such as had been there, which the stream "
+                "does not pass on",
+            )
+
+    def _judge_change(self, commit: SourceCommit, was_read: bool) -> Sequence[SourceCommit]:
+        """The commit itself where it gave the stream nothing to pass on."""
+        skips = commit.removes and self.table.passes == "skip"
+        if commit.removes and not _goes_on(commit, self.table.passes):
+            self._report_undeclared(commit, was_read)
+        elif not commit.files or (skips and _keeps_rows(commit)):
+            return (commit,)
+        elif was_read and skips:
+            self._report_skipped(commit)
+        elif was_read:
+            self._report_read_again(commit)
+        return ()
+
+    def _report_undeclared(self, commit: SourceCommit, was_read: bool) -> None:
+        options = "skipChangeCommits, ignoreChanges or ignoreDeletes; recon.yml names it, too (source: options)"
+        what, span = f": {_named([commit])} changed rows", _span(commit)
+        if was_read:
+            told = f"{what}, and the query went on past it, which takes an option of it: {options}"
+            self._add(Code.MUTATED, told, span=span)
+        else:
+            self._add(Code.STALLED, f"{what}: Spark stops the query there, unless it has an option: {options}")
+
+    def _report_skipped(self, commit: SourceCommit) -> None:
+        rows, copied = commit.rows, 0 if commit.copied is None else commit.copied
+        # Without a count of copied rows, all in the new files may be new, or other rows of files with deletion vectors.
+        known = rows is not None and (commit.copied is not None or not commit.vectors)
+        new = f"{plural((rows or 0) - copied, 'changed or new row')} in it" if known else "the rows in its new files"
+        passed = f"replaced rows, and the query passed over it (skipChangeCommits): {new} were not read"
+        self._add(Code.GAP, f": {_named([commit])} {passed}", span=_span(commit))
+
+    def _report_read_again(self, commit: SourceCommit) -> None:
+        """A commit whose new files the query read, and the rows in them that it may have read before."""
+        copied = None if commit.is_restore else commit.copied
+        option = " (ignoreChanges)" if commit.removes else ""
+        code = Code.INCONCLUSIVE
+        rest = "whether rows in them had been read before, and are in the sink twice, is not known; compare them"
+        if copied is not None:
+            step = "merge into the sink by keys, or skip such commits"
+            rest = f"{plural(copied, 'row')} in them did not change and are in the sink twice; {step}"
+            code = Code.DUPLICATE
+        if copied != 0 and self.witnesses.sink not in self.witnesses.rewriting:
+            what = f"{_named([commit])}, and the query read its new files{option}"
+            self._add(code, f": {what}: {rest}", span=_span(commit))
+
+    def _add(self, code: Code, rest: str, **where: Any) -> None:
+        self.findings.add(code, f"{self.table.location}{rest}", key=self.key, **where)
 
 
 def _commits_read(ledger: LedgerSlice, key: Key, *, above: int = -1) -> Spans:
@@ -201,70 +302,6 @@ def _sum(waiting: Mapping[int, SourceCommit], come_to: Position) -> int | None:
     return total
 
 
-def _judge_times(key: Key, ledger: LedgerSlice, table: SourceTable, findings: Findings) -> None:
-    """Versions that are younger than the micro-batch that read them are of another history of the table."""
-    for entry, head in enumerate(ledger.heads):
-        for read in ledger.ranges.of(entry) if head.is_micro_batch else ():
-            low, high = position_of(read.start_offset).version, position_of(read.end_offset).version
-            times = (table.commits[v].timestamp for v in range(low, high) if v in table.commits)
-            youngest = max(times, default=None) if read.topic == key.topic else None
-            if youngest is not None and youngest > head.committed_at + _CLOCKS_APART:
-                findings.add(
-                    Code.INCONCLUSIVE,
-                    f"{table.location}: {key.offsets(*read.span)} were committed up to {youngest:%Y-%m-%d %H:%M:%S}Z, "
-                    f"and {named(head)} is of {head.committed_at:%Y-%m-%d %H:%M:%S}Z: either clocks are apart, or an "
-                    "older copy of the table was put in its place and written on, and what it has there now was not "
-                    "read; compare the rows, then accept this",
-                    head=head,
-                    key=key,
-                    span=read.span,
-                )
-
-
-def _judge_unseen(key: Key, ledger: LedgerSlice, table: SourceTable, witnesses: Witnesses, findings: Findings) -> None:
-    """Commits that were read since the audit before, and that the log no longer has."""
-    proof = witnesses.proofs.of_sink.get(ledger.sink)
-    read = _commits_read(ledger, key, above=-1 if proof is None else proof.position)
-    for span in read.intersect(Spans.of([(0, offset_of(table.first_retained or 0, 0))])):
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{table.location}: the log no longer has {described(*span)}, so whether commits changed rows there, or "
-            "gave rows once more, is not known; audit within the log's retention",
-            key=key,
-            span=span,
-        )
-
-
-def _judge_changes(
-    key: Key, come_to: Position, read: Spans, table: SourceTable, witnesses: Witnesses, findings: Findings
-) -> None:
-    """Commits that changed rows, of those that the stream read or has to read next."""
-    if table.passes == "feed":
-        return  # every change is given to the query
-    explained = []
-    for _, commit in sorted(table.commits.items()):
-        if not commit.removes and not (commit.is_restore and commit.files):
-            continue
-        was_read = bool(Spans.of([_span(commit)]).intersect(read))
-        if not was_read and commit.version < come_to.version:
-            continue  # another sink of the pipeline read it, or an earlier audit judged it
-        if commit.removes and not _goes_on(commit, table.passes):
-            _judge_undeclared(key, commit, table, findings, was_read=was_read)
-        elif not commit.files or (table.passes == "skip" and commit.removes and _keeps_rows(commit)):
-            explained.append(commit)
-        elif was_read and table.passes == "skip" and commit.removes:
-            _judge_skipped(key, commit, table, findings)
-        elif was_read and witnesses.sink not in witnesses.rewriting:
-            _judge_read_again(key, commit, table, findings)
-    if explained:
-        findings.add(
-            Code.EXPLAINED,
-            f"{table.location}: {_named(explained)} only deleted rows, or brought back such as had been there, which "
-            "the stream does not pass on",
-            key=key,
-        )
-
-
 def _goes_on(commit: SourceCommit, passes: str) -> bool:
     """Whether the query goes on at a commit that removes data files."""
     return passes in ("skip", "changes") if commit.files else bool(passes)
@@ -273,65 +310,6 @@ def _goes_on(commit: SourceCommit, passes: str) -> bool:
 def _keeps_rows(commit: SourceCommit) -> bool:
     """Whether all rows in the new files of a commit had been in the table before, as they are."""
     return not commit.adds_new or (commit.rows is not None and commit.copied == commit.rows)
-
-
-def _judge_undeclared(
-    key: Key, commit: SourceCommit, table: SourceTable, findings: Findings, *, was_read: bool
-) -> None:
-    what = f"{table.location}: {_named([commit])} changed rows"
-    if was_read:
-        findings.add(
-            Code.MUTATED,
-            f"{what}, and the query went on past it: what it made of that version recon.yml has to say (source: "
-            "options: skipChangeCommits, ignoreChanges or ignoreDeletes, as the query has it)",
-            key=key,
-            span=_span(commit),
-        )
-    else:
-        findings.add(
-            Code.STALLED,
-            f"{what}: Spark stops the query there, unless it has an option for such commits (skipChangeCommits, "
-            "ignoreChanges, ignoreDeletes), which recon.yml then names, too (source: options)",
-            key=key,
-        )
-
-
-def _judge_skipped(key: Key, commit: SourceCommit, table: SourceTable, findings: Findings) -> None:
-    rows, copied = commit.rows, commit.copied
-    new = "" if rows is None or commit.vectors else f"{plural(rows, 'changed or new row')} at most in it were not read"
-    if rows is not None and copied is not None:
-        new = f"{plural(rows - copied, 'changed or new row')} in it were not read"
-    findings.add(
-        Code.GAP,
-        f"{table.location}: {_named([commit])} replaced rows, and the query passed over it (skipChangeCommits): "
-        f"{new or 'the rows in its new files were not read'}",
-        key=key,
-        span=_span(commit),
-    )
-
-
-def _judge_read_again(key: Key, commit: SourceCommit, table: SourceTable, findings: Findings) -> None:
-    """A commit whose new files the query read, and the rows in them that it may have read before."""
-    copied = None if commit.is_restore else commit.copied
-    if copied == 0:
-        return
-    option = " (ignoreChanges)" if commit.removes else ""
-    what = f"{table.location}: {_named([commit])}, and the query read its new files{option}"
-    if copied is None:
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{what}: whether rows in them had been read before, and are in the sink twice, is not known; compare them",
-            key=key,
-            span=_span(commit),
-        )
-    else:
-        findings.add(
-            Code.DUPLICATE,
-            f"{what}: {plural(copied, 'row')} in them did not change and are in the sink twice; merge into the sink by "
-            "keys, or skip such commits",
-            key=key,
-            span=_span(commit),
-        )
 
 
 def _span(commit: SourceCommit) -> tuple[int, int]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from itertools import takewhile
 from statistics import median
 from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from recon.base.text import duration, plural
+from recon.base.trend import trend
 from recon.checks.period import Period
 from recon.checks.progress_check import ProgressCheck, newest_query, seconds
-from recon.judge.trend import trend
 from recon.model import Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness
-from recon.text import duration, plural
 
 _DAY, _HOUR = Period(1, "day"), Period(1, "hour")
 
@@ -69,38 +69,23 @@ class StateGrowth(ProgressCheck):
 
     @override
     def verdict(self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses) -> Verdict:
-        last = batches[-1]
+        last, growths = batches[-1], _growths(batches)
         evidence: dict[str, Any] = {
             "batches": len(batches),
             "state_rows": last.state_rows,
             "state_bytes": last.state_bytes,
             "watermark": None if last.watermark is None else last.watermark.isoformat(),
         }
-        failing: list[str] = []
-        warning: list[str] = []
-        for what, values in (
-            ("rows", [float(batch.state_rows or 0) for batch in batches]),
-            ("bytes", [float(batch.state_bytes or 0) for batch in batches]),
-        ):
-            growth = _growth(seconds(batches), values)
-            evidence[f"{what}_per_hour"] = None if growth is None else growth.per_hour
-            evidence[f"{what}_double_in_seconds"] = None if growth is None else growth.doubles_in
-            if growth is None:
-                continue
-            pace = (
-                f"state {what} grow by {growth.per_hour:,.0f} an hour and double in {duration(growth.doubles_in)} "
-                f"(now {values[-1]:,.0f})"
-            )
-            if _within(growth.doubles_in, self.error_if_doubling_within):
-                failing.append(pace)
-            elif _within(growth.doubles_in, self.warn_if_doubling_within):
-                warning.append(pace)
-        if self.error_above_bytes is not None and (last.state_bytes or 0) > self.error_above_bytes:
-            failing.append(f"the state holds {last.state_bytes:,} bytes, more than {self.error_above_bytes:,}")
-        warning.extend(self._still(batches))
-        size_text = (
-            f"{last.state_rows or 0:,} rows, {last.state_bytes or 0:,} bytes in {plural(len(batches), 'micro-batch')}"
-        )
+        for growth in growths:
+            evidence[f"{growth.what}_per_hour"] = growth.per_hour
+            evidence[f"{growth.what}_double_in_seconds"] = growth.doubles_in
+        failing = _within(growths, self.error_if_doubling_within)
+        paces = _within(growths, self.warn_if_doubling_within)
+        warning = [*(pace for pace in paces if pace not in failing), *self._still(batches)]
+        rows, size = last.state_rows or 0, last.state_bytes or 0
+        if self.error_above_bytes is not None and size > self.error_above_bytes:
+            failing.append(f"the state holds {size:,} bytes, more than {self.error_above_bytes:,}")
+        size_text = f"{rows:,} rows, {size:,} bytes in {plural(len(batches), 'micro-batch')}"
         message = "; ".join([*failing, *warning]) or f"the state does not grow: {size_text}"
         return Verdict(
             failures=len(failing), warnings=len(warning), message=message, evidence={**evidence, "said": size_text}
@@ -110,44 +95,57 @@ class StateGrowth(ProgressCheck):
         """Why the watermark drops no state, if it does not."""
         if self.watermark_still is None:
             return
-        last = batches[-1]
+        watermark = batches[-1].watermark
         # The first micro-batch of a query has none yet; its rows set that of the next.
-        reading = [batch for batch in batches if batch.rows and batch.batch_id > 0]
-        span = timedelta(0) if not reading else reading[-1].at - reading[0].at
-        if last.watermark is None:
-            if reading and span >= self.watermark_still.length:
-                yield (
-                    "the query keeps state and no watermark was ever set, so none of it is dropped; set withWatermark "
-                    "on its event time"
-                )
+        same = [batch for batch in reversed(batches) if batch.rows and batch.batch_id > 0]
+        if watermark is not None:
+            same = list(takewhile(lambda batch: batch.watermark == watermark, same))
+        if not same or same[0].at - same[-1].at < self.watermark_still.length:
             return
-        same = []
-        for batch in reversed(reading):
-            if batch.watermark != last.watermark:
-                break
-            same.append(batch)
-        if same and same[0].at - same[-1].at >= self.watermark_still.length:
+        if watermark is None:
             yield (
-                f"the watermark stands at {last.watermark:%Y-%m-%d %H:%M:%S}Z since {same[-1].at:%Y-%m-%d %H:%M:%S}Z, "
+                "the query keeps state and no watermark was ever set, so none of it is dropped; set withWatermark on "
+                "its event time"
+            )
+        else:
+            yield (
+                f"the watermark stands at {watermark:%Y-%m-%d %H:%M:%S}Z since {same[-1].at:%Y-%m-%d %H:%M:%S}Z, "
                 f"though {sum(batch.rows for batch in same):,} rows were read: their event times do not advance, and "
                 "no state is dropped"
             )
 
 
 class _Growth(NamedTuple):
-    per_hour: float
-    doubles_in: float
+    """How fast a figure of the state grows, by its second half; None where it does not."""
+
+    what: str
+    now: float
+    per_hour: float | None = None
+    doubles_in: float | None = None
+
+    def within(self, limit: Period | None) -> bool:
+        """Whether the figure doubles within a time."""
+        return limit is not None and self.doubles_in is not None and self.doubles_in <= limit.length.total_seconds()
+
+    def __str__(self) -> str:
+        pace = f"{self.per_hour or 0:,.0f} an hour and double in {duration(self.doubles_in or 0)}"
+        return f"state {self.what} grow by {pace} (now {self.now:,.0f})"
 
 
-def _growth(seconds: Sequence[float], values: Sequence[float]) -> _Growth | None:
-    """How fast a figure grows, by its second half; None when it does not."""
+def _within(growths: Sequence[_Growth], limit: Period | None) -> list[str]:
+    return [str(growth) for growth in growths if growth.within(limit)]
+
+
+def _growths(batches: Sequence[BatchProgress]) -> Sequence[_Growth]:
+    at = seconds(batches)
+    rows, sizes = [float(b.state_rows or 0) for b in batches], [float(b.state_bytes or 0) for b in batches]
+    return [_growth("rows", at, rows), _growth("bytes", at, sizes)]
+
+
+def _growth(what: str, seconds: Sequence[float], values: Sequence[float]) -> _Growth:
     half = len(values) // 2
     whole, late = trend(seconds, values), trend(seconds[half:], values[half:])
     if whole is None or late is None or not (whole.rises and late.rises):
-        return None
+        return _Growth(what, values[-1])
     now = max(median(values[-3:]), 1.0)
-    return _Growth(late.line.slope * 3600, now / late.line.slope)
-
-
-def _within(seconds: float, limit: Period | None) -> bool:
-    return limit is not None and seconds <= limit.length.total_seconds()
+    return _Growth(what, values[-1], late.line.slope * 3600, now / late.line.slope)

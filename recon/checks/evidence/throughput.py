@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from recon.base.text import plural
 from recon.checks.progress_check import ProgressCheck
 from recon.model import Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness
-from recon.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,26 +68,28 @@ class Throughput(ProgressCheck):
                     f"{rate_text}",
                     evidence=evidence,
                 )
-            message = f"{rate_text}; whether that keeps up with Kafka is not known"
+            ratio, message = None, f"{rate_text}; whether that keeps up with Kafka is not known"
         else:
             evidence |= {"offsets_read": share.read, "offsets_arrived": share.arrived, "kept_up": share.share}
             message = f"{rate_text}; {share.read:,} of {share.arrived:,} offsets that arrived were read"
-        # A limit of 0.95 on 1,000 offsets would otherwise warn of the one micro-batch that is just being read.
-        behind = share is not None and share.left_behind > max(batch.offsets or 0 for batch in progress.batches)
-        ratio = share.share if share is not None and behind else None
+            # A limit of 0.95 on 1,000 offsets would otherwise warn of the one micro-batch that is just being read.
+            largest = max(batch.offsets or 0 for batch in progress.batches)
+            ratio = share.share if share.left_behind > largest else None
         for fails, below, kept in (
             (True, self.error_below, self.error_kept_up),
             (False, self.warn_below, self.warn_kept_up),
         ):
-            why = []
-            if below is not None and rate < below:
-                why.append(f"below {below:,g} rows/s")
-            if kept is not None and ratio is not None and ratio < kept:
-                why.append(f"kept up with {ratio:.1%}, below {kept:.1%}")
-            if why:
+            if why := _why(rate, below, ratio, kept):
                 message = f"{' and '.join(why)}: {message}; `recon advise` names what would help"
                 return Verdict(failures=int(fails), warnings=int(not fails), message=message, evidence=evidence)
         return Verdict(message=message, evidence=evidence)
+
+
+def _why(rate: float, below: float | None, ratio: float | None, kept: float | None) -> list[str]:
+    why = [f"below {below:,g} rows/s"] if below is not None and rate < below else []
+    if kept is not None and ratio is not None and ratio < kept:
+        why.append(f"kept up with {ratio:.1%}, below {kept:.1%}")
+    return why
 
 
 class KeptUp(NamedTuple):
@@ -109,12 +111,10 @@ class KeptUp(NamedTuple):
 
 def kept_up(batches: Sequence[BatchProgress]) -> KeptUp | None:
     """What was read of what arrived; None where lag or widths are not known, or partitions came or went."""
-    with_lag = [batch for batch in batches if batch.lag is not None]
-    if len(with_lag) < 2:
+    lags = [(batch, batch.lag) for batch in batches if batch.lag is not None]
+    if len(lags) < 2:
         return None
-    first, last = with_lag[0], with_lag[-1]
+    (first, first_lag), (last, last_lag) = lags[0], lags[-1]
     between = [batch for batch in batches if first.at < batch.at <= last.at]
-    if any(batch.offsets is None or batch.partitions != first.partitions for batch in between):
-        return None
-    read = sum(batch.offsets or 0 for batch in between)
-    return KeptUp(read, read + (last.lag or 0) - (first.lag or 0))
+    read = [b.offsets for b in between if b.offsets is not None and b.partitions == first.partitions]
+    return KeptUp(sum(read), sum(read) + last_lag - first_lag) if len(read) == len(between) else None

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, TemplateError, meta, nodes
 from jinja2.environment import TemplateExpression
 
-from recon.errors import ReconError
+from recon.base.errors import ReconError
 from recon.project.sandbox import sandbox
 from recon.project.templates import TemplateContext
 
@@ -86,8 +86,8 @@ class Variables:
     def resolved(self, value: Any) -> Any:
         """A value of a test in which each `var('x')` has the project's value as its default.
 
-        A text that is `var('x')` and nothing else is the value itself where that is no text: in dbt it is a list or a
-        number then, and recon.yml's Jinja gives text.
+        A text that is nothing but `var('x')` becomes the value itself where that is no text. dbt keeps lists and
+        numbers there; recon.yml's Jinja gives text.
         """
         if isinstance(value, Mapping):
             return {key: self.resolved(inner) for key, inner in value.items()}

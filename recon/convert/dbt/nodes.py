@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 
 
 class Comment(str):

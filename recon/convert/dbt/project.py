@@ -95,10 +95,14 @@ class DbtProject:
 
     def enabled(self, kind: str, fqn: Sequence[str]) -> tuple[Any, str]:
         """The nearest `+enabled` of a tree, and its place; True for none, None for one that only dbt knows."""
-        value, place = True, ""
+        return self.configured(kind, fqn, "enabled", default=True)
+
+    def configured(self, kind: str, fqn: Sequence[str], key: str, default: Any) -> tuple[Any, str]:
+        """A key's nearest value in a tree, and its place; None for one that only dbt knows."""
+        value, place = default, ""
         for level in self.levels(kind, fqn):
-            if "enabled" in level.config:
-                value, place = self.variables.evaluated(level.config["enabled"]), level.place
+            if key in level.config:
+                value, place = self.variables.evaluated(level.config[key]), level.place
         return value, place
 
     # -- files --------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """dbt's schema.yml as recon.yml: models and sources with their tests, and the freshness of sources.
 
 dbt reads its YAML before Jinja, so Jinja is text here and is written unchanged. Every test is built as a check of recon
-before it is written; a test that recon does not have, or whose arguments do not fit, is written as a comment with the
-reason.
+before it is written. A test that recon does not have, or whose arguments do not fit, becomes a comment with the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recon.base.errors import ConfigError, ReconError
+from recon.base.text import complaint, plural, some
 from recon.checks import registry
 from recon.convert.dbt.jinja import JINJA, REF, SOURCE, WRAPPED, calls_in_braces, unknown_jinja
 from recon.convert.dbt.nodes import (
@@ -28,12 +29,11 @@ from recon.convert.dbt.nodes import (
     recon_name,
     tests_of,
 )
-from recon.convert.dbt.project import DbtProject, Level
+from recon.convert.dbt.packages import COUNTERPARTS
+from recon.convert.dbt.project import DbtProject, Level, Node
 from recon.convert.dbt.tests import CONFIG_KEYS, taken_apart, translated
 from recon.convert.dbt.writing import dumped, project_text
-from recon.errors import ConfigError, ReconError
 from recon.project import CheckConfig, CheckSpec
-from recon.text import complaint, plural, some
 
 _OF_ITSELF = "their own config says enabled: false"
 _OF_TABLE = "their table's config says enabled: false"
@@ -41,12 +41,16 @@ _OF_TABLE = "their table's config says enabled: false"
 
 @dataclass(frozen=True)
 class Imported:
-    """recon.yml's text, how many tests and tables are in it, and a sentence for each thing that is left out."""
+    """recon.yml's text, how many tests and tables are in it, and a sentence for each thing that is left out.
+
+    `differs` has a sentence for each kind of test that is taken over and in some case gives another status than in dbt.
+    """
 
     text: str
     tests: int
     tables: int
     left_out: tuple[str, ...]
+    differs: tuple[str, ...] = ()
 
 
 def read(path: Path, variables: Mapping[str, Any] | None = None) -> Imported:
@@ -81,6 +85,11 @@ class _Reading:
         self.not_run: dict[str, Counter[str]] = defaultdict(Counter)  # why dbt runs no test: how many, of which tables
         self.comments: dict[str, Counter[str]] = defaultdict(Counter)  # why tests are comments
         self.overridden: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self.defaults: Mapping[str, Any] = {}  # the config of all tests of the project
+        self.ephemeral: set[str] = set()  # models that are no table in dbt
+        self.views: set[str] = set()  # models that are views in dbt
+        self.without_table: Counter[str] = Counter()  # how many tests ephemeral models have
+        self.differences: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # what a check judges otherwise
         self.configured: set[str] = set()  # places of data_tests that hold for a table
 
     def result(self) -> Imported:
@@ -91,12 +100,13 @@ class _Reading:
         for _, document in documents:
             self._name_sources(document, nodes)
         self._find_disabled(documents)
-        defaults = self._defaults()
+        self.defaults = self._defaults()
         for file, document in documents:
             self._read(file, document)
         tables = [table for table in self.tables.values() if table.tests or any(c[2] for c in table.columns)]
-        if not tables and self.not_run:
-            raise ConfigError(f"{self.path} has no test that dbt runs: {'; '.join(self._not_run())}")
+        if not tables and (self.not_run or self.without_table):
+            reasons = [*self._not_run(), *self._without_table()]
+            raise ConfigError(f"{self.path} has no test that dbt runs on a table: {'; '.join(reasons)}")
         if not tables:
             raise ConfigError(f"{self.path} has no tests: no model, source, seed or snapshot lists data_tests or tests")
         self._summarise()
@@ -104,11 +114,12 @@ class _Reading:
             recon_name(self.project.name or self.path.absolute().stem),
             command="recon import dbt",
             written_from=self.path.absolute().name,
-            defaults=defaults,
+            defaults=self.defaults,
             tables=tables,
             others=sorted(self.referred - {table.name for table in tables}),
         )
-        return Imported(text, sum(table.count() for table in tables), len(tables), tuple(self.left_out))
+        differs = tuple(f"{_number_of(of)}: {test}: {how}" for (test, how), of in self.differences.items())
+        return Imported(text, sum(table.count() for table in tables), len(tables), tuple(self.left_out), differs)
 
     def _summarise(self) -> None:
         """Adds to `left_out` what is said once for many tests."""
@@ -120,7 +131,12 @@ class _Reading:
         if self.in_doubt.total():
             tests = _number_of(+self.in_doubt)
             self.left_out.append(f"{tests} are taken over, though only dbt knows whether they are enabled")
-        self.left_out += self._not_run()
+        self.left_out += [*self._not_run(), *self._without_table()]
+        if views := sorted(self.views & {name for name, table in self.tables.items() if table.count()}):
+            self.left_out.append(
+                f"dbt makes views of {some(Counter(views))}, and recon reads tables; give each sink a table with the "
+                "same rows as its target"
+            )
         for (test, file), tables in self.overridden.items():
             self.left_out.append(
                 f"{_number_of(tables)}, left as comments: {file} overrides {test}, and recon's own check could judge "
@@ -137,6 +153,14 @@ class _Reading:
 
     def _not_run(self) -> list[str]:
         return [f"{_number_of(tables)}, which dbt does not run: {why}" for why, tables in self.not_run.items()]
+
+    def _without_table(self) -> list[str]:
+        if not self.without_table:
+            return []
+        return [
+            f"{_number_of(self.without_table)}, left out: the model is ephemeral, and no table holds its rows; test "
+            "the models that select from it"
+        ]
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -188,6 +212,8 @@ class _Reading:
                 value, place = self.project.enabled(node.kind, node.fqn) if node is not None else (True, "")
                 why = f"dbt_project.yml says enabled: false at {place}"
             self._note_whether_enabled(recon_name(name), value, why)
+            if node is not None and node.kind == "models":
+                self._note_materialization(name, node, of_yaml)
         for file, document in documents:
             for source in as_maps(document.get("sources")):
                 for table in as_maps(source.get("tables")):
@@ -203,6 +229,20 @@ class _Reading:
             why = f"dbt_project.yml says enabled: false at {place}"
         self._note_whether_enabled(self.sources[group, name], value, why)
 
+    def _note_materialization(self, name: str, node: Node, of_yaml: Mapping[str, Any]) -> None:
+        """A model is a view unless its file, its YAML or dbt_project.yml says otherwise."""
+        in_file, value = self.project.set_in_file(node, "materialized")
+        if not in_file and "materialized" in of_yaml:
+            value = self.project.variables.evaluated(of_yaml["materialized"])
+        elif not in_file:
+            value, _ = self.project.configured("models", node.fqn, "materialized", default="view")
+        if value == "ephemeral":
+            self.ephemeral.add(recon_name(name))
+        elif value == "view":
+            self.views.add(recon_name(name))
+        elif value is None:
+            self._leave(name, "only dbt knows how it is materialized; recon reads the table of that name")
+
     def _note_whether_enabled(self, table: str, value: Any, why: str) -> None:
         if _is_false(value):
             self.off[table] = why
@@ -213,7 +253,7 @@ class _Reading:
         for kind in self._KINDS:
             for node in as_maps(document.get(kind)):
                 name = recon_name(str(node.get("name")))
-                if self._disabled(name, node):
+                if self._left_out(name, node):
                     continue
                 self._table(name, node, file)
                 if node.get("versions"):
@@ -221,19 +261,19 @@ class _Reading:
         for source in as_maps(document.get("sources")):
             for node in as_maps(source.get("tables")):
                 name = self.sources[str(source.get("name")), str(node.get("name"))]
-                if self._disabled(name, node):
+                if self._left_out(name, node):
                     continue
                 self._table(name, node, file)
                 self._freshness(self.tables[name], source, node)
         if unit := as_list(document.get("unit_tests")):
             self.left_out.append(f"{file.name}: {plural(len(unit), 'unit test')} of SQL, which say nothing of data")
 
-    def _disabled(self, name: str, node: Mapping[str, Any]) -> bool:
-        """Whether the table is disabled; dbt then runs none of its tests."""
-        if name not in self.off:
+    def _left_out(self, name: str, node: Mapping[str, Any]) -> bool:
+        """Whether the table is disabled, so that dbt runs none of its tests, or is none; notes its tests."""
+        if name not in self.off and name not in self.ephemeral:
             return False
         if number := number_of_tests(node):
-            self.not_run[self.off[name]][name] += number
+            (self.not_run[self.off[name]] if name in self.off else self.without_table)[name] += number
         return True
 
     def _table(self, name: str, node: Mapping[str, Any], file: Path) -> None:
@@ -249,17 +289,16 @@ class _Reading:
         table.enabled = self.project.enabled("data_tests", prefix)
         if name in self.undecided or table.enabled[0] is None:
             self.in_doubt[name] += number_of_tests(node)
-        table.tests += [test for item in tests_of(node) for test in self._test(table, item, None, ())]
+        for item in tests_of(node):
+            self._test(table, item, None, (), table.tests)
         for column in as_maps(node.get("columns")):
             tags = as_list(column.get("tags")) or as_list(as_map(column.get("config")).get("tags"))
             column_name = str(column.get("name"))
             quoted = column.get("quote") and not column_name.isidentifier()
             named = f"`{column_name}`" if quoted else column_name
             tests: list[Any] = []
-            for test in (test for item in tests_of(column) for test in self._test(table, item, named, tags)):
-                # A test that names its column as `field` is the table's in recon.
-                of_table = isinstance(test, dict) and "recency" in test
-                (table.tests if of_table else tests).append(test)
+            for item in tests_of(column):
+                self._test(table, item, named, tags, tests)
             if tests:
                 table.columns.append((named, description_of(column), tests))
 
@@ -269,9 +308,8 @@ class _Reading:
         freshness: dict[str, Any] = {}
         for level in (level for level in reversed(levels) if "freshness" in level):
             freshness = _over(freshness, level["freshness"]) if level["freshness"] is not None else {}
-        arguments: dict[str, Any] = {
-            "loaded_at_field": next((h["loaded_at_field"] for h in levels if h.get("loaded_at_field")), None)
-        }
+        field, query = _loaded_at(source, node)
+        arguments: dict[str, Any] = {"loaded_at_field": field}
         for key in ("warn_after", "error_after"):
             after = freshness.get(key)
             if isinstance(after, Mapping) and after.get("count") is not None:
@@ -280,19 +318,27 @@ class _Reading:
             return
         if freshness.get("filter"):
             arguments["filter"] = freshness["filter"]
-        if arguments["loaded_at_field"] is None:
-            table.tests.append(self._comment(table.name, {"freshness": freshness}, "it has no loaded_at_field"))
+        if query is not None or field is None:
+            item = {"freshness": freshness if query is None else {"loaded_at_query": query, **freshness}}
+            reason = "it has no loaded_at_field, and dbt asks when the table was written; name a column with the time"
+            if query is not None:
+                reason = "its loaded_at_query has no counterpart; write the time that it selects as loaded_at_field"
+            table.tests.append(self._comment(table.name, item, reason))
             return
         table.tests.append(self._checked(table.name, "freshness", arguments, {}, None, {"freshness": freshness}))
 
     # -- tests ----------------------------------------------------------------------------------------------------
 
-    def _test(self, table: Table, item: Any, column: str | None, tags: Sequence[Any]) -> list[Any]:
-        """One item of a list of tests: as recon.yml has it, or as a comment; nothing where dbt does not run it."""
+    def _test(self, table: Table, item: Any, column: str | None, tags: Sequence[Any], tests: list[Any]) -> None:
+        """Adds one item of a list of tests to `tests`, or to the table's where recon has it there.
+
+        It is added as recon.yml has it, or as a comment; what dbt does not run is not added.
+        """
         try:
             test, arguments, config, odd = taken_apart(item)
         except ConfigError as error:
-            return [self._comment(table.name, item, str(error))]
+            tests.append(self._comment(table.name, item, str(error)))
+            return
         # As it stands in dbt_project.yml: by its folder, and by the name that it was given.
         enabled, place = table.enabled
         if "enabled" in config:
@@ -300,12 +346,13 @@ class _Reading:
         if _is_false(enabled):
             why = f"dbt_project.yml says enabled: false at {place}" if place else _OF_ITSELF
             self.not_run[why][table.name] += 1
-            return []
+            return
         if _is_true(enabled) and unknown_jinja(config.get("enabled")) is not None:
             del config["enabled"]
         if file := self._override(test):
             self.overridden[test, file][table.name] += 1
-            return [Comment(f"TODO: {file} overrides it\n{dumped([item])}")]
+            tests.append(Comment(f"TODO: {file} overrides it\n{dumped([item])}"))
+            return
         arguments = self.project.variables.resolved(calls_in_braces(arguments))
         config = self.project.variables.resolved(config)
         if tags:
@@ -313,22 +360,32 @@ class _Reading:
         if odd:
             self._leave(table.name, f"config {', '.join(sorted(odd))} of {test}, which recon does not have")
         if (macros := unknown_jinja([arguments, config])) is not None:
-            return [self._comment(table.name, item, f"recon.yml's Jinja has no {macros}")]
+            tests.append(self._comment(table.name, item, f"recon.yml's Jinja has no {macros}"))
+            return
         try:
-            test, arguments = translated(test, arguments, config)
+            where = {**self.defaults, **table.defaults}.get("where")
+            found = translated(test, arguments, config, column, where)
         except ConfigError as error:
-            return [self._comment(table.name, item, str(error))]
-        if test == "recency" and column is not None:
-            arguments, column = {"field": column, **arguments}, None
-        for off in sorted(self._named_in(arguments) & self.off.keys()):
+            tests.append(self._comment(table.name, item, str(error)))
+            return
+        named = self._named_in(arguments)
+        for off in sorted(named & self.off.keys()):
             self.not_run[f"they refer to {off}, which is disabled"][table.name] += 1
-            return []
-        return [self._checked(table.name, test, arguments, config, column, item)]
+            return
+        for ephemeral in sorted(named & self.ephemeral):
+            reason = f"it refers to {ephemeral}, an ephemeral model, and no table holds its rows"
+            tests.append(self._comment(table.name, item, reason))
+            return
+        arguments = dict(found.arguments)
+        check = self._checked(table.name, found.test, arguments, config, None if found.of_table else column, item)
+        (table.tests if found.of_table else tests).append(check)
+        if found.differs and not isinstance(check, Comment):
+            self.differences[test, found.differs][table.name] += 1
 
     def _override(self, test: str) -> str | None:
         """The file with a test of the project's own in the place of this one, which recon has too."""
         plain = test.rpartition(".")[2]
-        if not registry.known(plain):
+        if not registry.known(plain) and test not in COUNTERPARTS:
             return None
         return self.project.dispatched.get(plain) or (self.project.tests.get(test) if plain == test else None)
 
@@ -415,6 +472,22 @@ class _Reading:
     def _leave_once(self, what: str) -> None:
         if what not in self.left_out:
             self.left_out.append(what)
+
+
+def _loaded_at(source: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """A source table's `loaded_at_field` and `loaded_at_query`, of which dbt asks the query where there is one.
+
+    What the table says goes before what its source says. A field that it sets, even to null, turns the query of its
+    source off, and null turns off the field, too (dbt-core, `calculate_loaded_at_field_query_from_raw_target`).
+    """
+
+    def said(key: str, of: Mapping[str, Any]) -> Any:
+        return of.get(key) or as_map(of.get("config")).get(key)
+
+    own = "loaded_at_field" in table
+    field = said("loaded_at_field", table if own or said("loaded_at_field", table) else source)
+    query = said("loaded_at_query", table) or (None if own else said("loaded_at_query", source))
+    return field, query
 
 
 def _over(freshness: Mapping[str, Any], update: Any) -> dict[str, Any]:

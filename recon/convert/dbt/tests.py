@@ -1,40 +1,32 @@
-"""One test of dbt as recon's: its name, arguments and config; dbt_utils and dbt_expectations by their counterparts."""
+"""One test of dbt as recon's: its name, arguments and config; those of packages by their counterparts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from recon.base.errors import ConfigError
 from recon.checks import registry
-from recon.convert.dbt.nodes import as_map
-from recon.errors import ConfigError
+from recon.convert.dbt.nodes import as_list, as_map
+from recon.convert.dbt.packages import COUNTERPARTS, Counterpart, Given, difference, keys
 from recon.project import CheckConfig
 
 CONFIG_KEYS = tuple(CheckConfig.model_fields)
 _DBT_CONFIG = ("database", "schema", "store_failures_as", "group", "sql_header", "docs", "event_time")
-# The keys that dbt takes for config, and for the test's name and description, where they stand in `arguments`
-# (dbt-core 1.10 and later, `TestBuilder`); any other key there is an argument of the test.
+# The keys of `arguments` that dbt reads as config, or as the test's name and description (dbt-core 1.10 and later,
+# `TestBuilder`). Any other key there is an argument of the test.
 _CONFIG_IN_ARGUMENTS = (
     *("severity", "tags", "enabled", "where", "limit", "warn_if", "error_if", "fail_calc", "store_failures"),
     *("store_failures_as", "sql_header", "meta", "database", "schema", "alias", "name", "description"),
 )
-_EXPECT = "dbt_expectations.expect_"
-STATISTICS = {
-    "column_mean_to_be_between": "column_mean",
-    "column_min_to_be_between": "column_min",
-    "column_max_to_be_between": "column_max",
-    "column_sum_to_be_between": "column_sum",
-    "column_stdev_to_be_between": "column_stddev",
-    "column_median_to_be_between": "column_quantile",
-    "column_quantile_values_to_be_between": "column_quantile",
-}
 
 
 def taken_apart(item: Any) -> tuple[str, dict[str, Any], dict[str, Any], list[str]]:
     """Takes one item of a list of tests apart.
 
-    dbt puts what is in `arguments` over what stands beside it, and looks for config in the result: config within
-    `arguments` is the test's, and it wins.
+    dbt merges `arguments` over the keys beside it, and looks for config in the result. So config within `arguments`
+    counts, and takes precedence.
 
     Returns:
         The test's name, its arguments, its config, and the keys of config that recon does not have.
@@ -74,34 +66,54 @@ def taken_apart(item: Any) -> tuple[str, dict[str, Any], dict[str, Any], list[st
     return str(test), arguments, config, odd
 
 
-def translated(test: str, arguments: Mapping[str, Any], config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The test's name and arguments in recon; a `row_condition` is added to `config`.
+def translated(
+    test: str, given: Mapping[str, Any], config: dict[str, Any], column: str | None, default_where: str | None = None
+) -> Counterpart:
+    """The check that recon has for a test; conditions on the rows that it judges are added to `config`.
+
+    Args:
+        test: its name in dbt.
+        given: its arguments.
+        config: its config.
+        column: the column that it is listed below.
+        default_where: the `where` of its folder, which one of its own would replace.
 
     Raises:
         ConfigError: recon has no counterpart.
     """
     plain = test.removeprefix("dbt_utils.").removeprefix("dbt.")
-    if registry.known(plain):
-        return plain, _as_dbt_writes_them(plain, arguments)
-    if not test.startswith(_EXPECT):
+    full = f"dbt_utils.{plain}" if registry.known(plain) else test
+    if full in COUNTERPARTS:
+        found = _of_package(full, Given(given, column), config, default_where)
+    elif registry.known(plain):
+        groups = {"group_by_columns": keys(as_list(given["group_by_columns"]))} if "group_by_columns" in given else {}
+        found = Counterpart(plain, {**given, **groups})
+    else:
         raise ConfigError("recon has no check of this name; a test of your own can be a macro in data_tests/generic")
-    left = dict(arguments)
-    if condition := left.pop("row_condition", None):
-        where = config.get("where")
-        config["where"] = f"({where}) and ({condition})" if where else condition
-    name, recon_arguments = _expectation(test.removeprefix(_EXPECT), left)
-    # Ignoring the rest would change what the test means.
-    odd = [key for key, value in left.items() if value not in (None, False)]
-    if odd:
-        raise ConfigError(f"its argument {', '.join(odd)} has no counterpart")
-    return name, _as_dbt_writes_them(name, recon_arguments)
+    if found.test == "recency" and column is not None:  # the column is its `field`
+        found = replace(found, arguments={"field": column, **found.arguments}, of_table=True)
+    elif not found.of_table and column is None and "column_name" in given:
+        found = replace(found, arguments={"column_name": given["column_name"], **found.arguments})
+    differs = found.differs or difference(plain, given)
+    return replace(found, arguments=_as_dbt_writes_them(found.test, found.arguments), differs=differs)
+
+
+def _of_package(test: str, given: Given, config: dict[str, Any], default_where: str | None) -> Counterpart:
+    found = COUNTERPARTS[test](given)
+    row_condition = given.take("row_condition")
+    given.refuse_the_rest()
+    if added := [condition for condition in (row_condition, *found.where) if condition]:
+        where = config.get("where", default_where)
+        conditions = [where, *added] if where else added
+        config["where"] = conditions[0] if len(conditions) == 1 else " and ".join(f"({c})" for c in conditions)
+    return found
 
 
 def _as_dbt_writes_them(test: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with the values of `accepted_values` as dbt's SQL has them.
 
-    dbt writes each value between quotes: null is the text 'None', true the text 'True'. Without quotes null is a name
-    that no table has, and the word null makes `not in (…)` NULL for every row, so that the test never fails.
+    dbt writes each value between quotes: null is the text 'None', true the text 'True'. Without quotes None is a column
+    that no table has. A null in the SQL makes `not in (…)` NULL for every row, so that the test never fails.
 
     Raises:
         ConfigError: dbt's test fails to run, or never fails.
@@ -118,48 +130,3 @@ def _as_dbt_writes_them(test: str, arguments: Mapping[str, Any]) -> dict[str, An
             "NULL among its values (quote: false) makes dbt's SQL NULL for every row, so that it never fails there"
         )
     return dict(arguments)
-
-
-def _expectation(kind: str, left: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Recon's name and arguments for a test of dbt_expectations; removes from `left` the arguments that have one."""
-    if kind in STATISTICS:
-        name = STATISTICS[kind]
-        quantile = {"quantile": 0.5 if "median" in kind else left.pop("quantile", None)}
-        left.pop("sigma", None) if left.get("sigma") == 0 else None
-        return name, {**(quantile if name == "column_quantile" else {}), **_range(left)}
-    match kind:
-        case "column_values_to_not_be_null":
-            return "not_null", {}
-        case "column_values_to_be_unique":
-            return "unique", {}
-        case "column_values_to_be_in_set":
-            quote = {"quote": False} if left.pop("quote_values", True) is False else {}
-            return "accepted_values", {"values": left.pop("value_set", None), **quote}
-        case "column_values_to_be_between":
-            return "accepted_range", _range(left)
-        case "column_values_to_match_regex" | "column_values_to_not_match_regex":
-            left.pop("is_raw", None)
-            negate = {"negate": True} if "not" in kind.split("_") else {}
-            return "matches_regex", {"regex": left.pop("regex", None), **negate}
-        case "table_row_count_to_be_between":
-            return "row_count", _range(left)
-        case "table_row_count_to_equal":
-            value = left.pop("value", None)
-            return "row_count", {"min_value": value, "max_value": value}
-        case "table_row_count_to_equal_other_table":
-            return "equal_rowcount", {"compare_model": left.pop("compare_model", None)}
-        case "compound_columns_to_be_unique":
-            if left.get("ignore_row_if") not in (None, "all_values_are_missing"):
-                raise ConfigError("its argument ignore_row_if has no counterpart")
-            left.pop("ignore_row_if", None)
-            return "unique_combination_of_columns", {"combination_of_columns": left.pop("column_list", None)}
-        case "row_values_to_have_recent_data":
-            return "recency", {key: left.pop(key, None) for key in ("datepart", "interval")}
-    if kind == "expression_is_true" or kind == "row_values_expression_is_true":
-        return "expression_is_true", {"expression": left.pop("expression", None)}
-    raise ConfigError("recon has no counterpart")
-
-
-def _range(left: dict[str, Any]) -> dict[str, Any]:
-    bounds = {key: left.pop(key) for key in ("min_value", "max_value") if left.get(key) is not None}
-    return {**bounds, "inclusive": False} if left.pop("strictly", False) else bounds

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from recon.base.errors import ConfigError
+from recon.base.requirements import how_to_install
+from recon.base.text import complaint
 from recon.convert.dbt.nodes import read_yaml
-from recon.errors import ConfigError
-from recon.requirements import how_to_install
-from recon.text import complaint
 
 if TYPE_CHECKING:
     from open_data_contract_standard.model import OpenDataContractStandard

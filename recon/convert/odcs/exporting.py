@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
+from recon.base.text import plural
 from recon.checks import registry
 from recon.convert.odcs.document import WRITTEN, validated
 from recon.convert.odcs.rules import KEPT_IN_META
 from recon.project import CheckConfig, CheckSpec, Project, Sink
-from recon.text import plural
 
 # What a rule of the standard can say of a test's config; a test with more is kept as a rule of `engine: recon`.
 _SAID_BY_RULES = {"severity", "alias", "description", "tags", "meta", "warn_if", "error_if"}

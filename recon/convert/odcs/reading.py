@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recon.base.errors import ConfigError, ReconError
+from recon.base.text import complaint, plural, some
 from recon.checks import registry
 from recon.convert.dbt.nodes import Comment, Table, recon_name
 from recon.convert.dbt.writing import dumped, project_text
 from recon.convert.odcs.document import contract
 from recon.convert.odcs.rules import SqlFile, Test, item_of, named, test_of_sql, tests_of
-from recon.errors import ConfigError, ReconError
 from recon.project import CheckConfig, CheckSpec
-from recon.text import complaint, plural, some
 
 if TYPE_CHECKING:
     from open_data_contract_standard.model import (
@@ -86,21 +86,21 @@ class _Reading:
     def result(self) -> Imported:
         of, unknown = contract(self.file)
         self.left_out += [f"{' '.join(place.split())}: ODCS has no such key" for place in unknown]
-        for schema in of.schema_ or ():
-            self._name(schema)
-        for one in self.objects.values():
-            self._read(one)
+        for declared in of.schema_ or ():
+            self._name(declared)
+        for schema in self.objects.values():
+            self._read(schema)
         self._types()
         for sla in of.slaProperties or ():
             self._sla(sla, of)
-        for one in self.objects.values():
-            for prop in one.of.properties or ():
-                if tests := one.tests.get(column := one.columns[str(prop.name)]):
-                    one.table.columns.append((column, _text(prop.description), tests))
-        tables = [one.table for one in self.objects.values() if one.table.tests or one.table.columns]
+        for schema in self.objects.values():
+            for prop in schema.of.properties or ():
+                if tests := schema.tests.get(column := schema.columns[str(prop.name)]):
+                    schema.table.columns.append((column, _text(prop.description), tests))
+        tables = [schema.table for schema in self.objects.values() if schema.table.tests or schema.table.columns]
         if not tables and not self.files:
             raise ConfigError(f"{self.file} promises nothing of rows that recon could test: {self._reasons()}")
-        sinks = [one.table for one in self.objects.values() if one.table in tables or self._has_file(one)]
+        sinks = [schema.table for schema in self.objects.values() if schema.table in tables or self._has_file(schema)]
         text = project_text(
             recon_name(of.name or of.id or self.file.stem),
             command="recon import odcs",
@@ -112,8 +112,8 @@ class _Reading:
         number = sum(table.count() for table in tables) + len(self.files)
         return Imported(text, self.files, number, len(sinks), tuple(self.left_out))
 
-    def _has_file(self, one: _Object) -> bool:
-        return any(f"ref('{one.name}')" in text for text in self.files.values())
+    def _has_file(self, schema: _Object) -> bool:
+        return any(f"ref('{schema.name}')" in text for text in self.files.values())
 
     def _reasons(self) -> str:
         return "; ".join(self.left_out) or "it has no schema with required or unique properties, keys or quality rules"
@@ -127,97 +127,97 @@ class _Reading:
             return
         physical = schema.physicalName or ""
         target = physical if "/" in physical and not _JINJA.search(physical) else None
-        one = _Object(schema, Table(name, _text(schema.description), target))
+        of_schema = _Object(schema, Table(name, _text(schema.description), target))
         for prop in schema.properties or ():
-            one.columns[str(prop.name)] = str(prop.physicalName or prop.name)
-        self.objects[name] = one
+            of_schema.columns[str(prop.name)] = str(prop.physicalName or prop.name)
+        self.objects[name] = of_schema
 
-    def _read(self, one: _Object) -> None:
-        keys = [prop for prop in one.of.properties or () if prop.primaryKey]
-        for prop in one.of.properties or ():
-            column = one.columns[str(prop.name)]
-            self._constraints(one, prop, column, alone=len(keys) == 1)
+    def _read(self, schema: _Object) -> None:
+        keys = [prop for prop in schema.of.properties or () if prop.primaryKey]
+        for prop in schema.of.properties or ():
+            column = schema.columns[str(prop.name)]
+            self._constraints(schema, prop, column, alone=len(keys) == 1)
             for rule in prop.quality or ():
-                self._rule(one, rule, column)
+                self._rule(schema, rule, column)
             for relationship in prop.relationships or ():
-                self._relationship(one, relationship, column)
+                self._relationship(schema, relationship, column)
             nested = [*(prop.properties or ()), *([prop.items] if prop.items else ())]
             if any(_promises(inner) for inner in nested):
-                self._leave(one.name, f"what {column} promises of values within it")
+                self._leave(schema.name, f"what {column} promises of values within it")
         if len(keys) > 1:
             in_order = sorted(keys, key=lambda prop: prop.primaryKeyPosition or 0)
-            columns = [one.columns[str(prop.name)] for prop in in_order]
-            self._add(one, Test("unique_combination_of_columns", {"combination_of_columns": columns}, {}))
-        for rule in one.of.quality or ():
-            self._rule(one, rule, None)
-        for relationship in one.of.relationships or ():
+            columns = [schema.columns[str(prop.name)] for prop in in_order]
+            self._add(schema, Test("unique_combination_of_columns", {"combination_of_columns": columns}, {}))
+        for rule in schema.of.quality or ():
+            self._rule(schema, rule, None)
+        for relationship in schema.of.relationships or ():
             start = relationship.from_
             column_of = str(start).rpartition(".")[2] if isinstance(start, str) else None
-            self._relationship(one, relationship, one.columns.get(column_of or ""))
+            self._relationship(schema, relationship, schema.columns.get(column_of or ""))
 
     def _types(self) -> None:
         """Says that types are not tested: those of the contract may be those of another system."""
         typed = {
-            one.name: sum(bool(prop.physicalType or prop.logicalType) for prop in one.of.properties or ())
-            for one in self.objects.values()
+            schema.name: sum(bool(prop.physicalType or prop.logicalType) for prop in schema.of.properties or ())
+            for schema in self.objects.values()
         }
         if number := sum(typed.values()):
             tables = some(name for name, count in typed.items() if count)
             properties = plural(number, "property", "properties")
             self.left_out.append(f"the types of {properties} of {tables}, which a schema_contract would test")
 
-    def _constraints(self, one: _Object, prop: SchemaProperty, column: str, alone: bool) -> None:
+    def _constraints(self, schema: _Object, prop: SchemaProperty, column: str, alone: bool) -> None:
         """What a property promises besides its quality rules."""
         if prop.required or prop.primaryKey:
-            self._add(one, Test("not_null", {}, {}, column))
+            self._add(schema, Test("not_null", {}, {}, column))
         if prop.unique or (prop.primaryKey and alone):
-            self._add(one, Test("unique", {}, {}, column))
+            self._add(schema, Test("unique", {}, {}, column))
         if prop.enum:
             values = [item.value for item in prop.enum if item.value is not None]
-            self._add(one, Test("accepted_values", {"values": values}, {}, column))
+            self._add(schema, Test("accepted_values", {"values": values}, {}, column))
         options = dict(prop.logicalTypeOptions or {})
         for inclusive, low, high in ((True, "minimum", "maximum"), (False, "exclusiveMinimum", "exclusiveMaximum")):
             bounds = {"min_value": options.get(low), "max_value": options.get(high)}
             if given := {key: value for key, value in bounds.items() if value is not None}:
                 exclusive = {} if inclusive else {"inclusive": False}
-                self._add(one, Test("accepted_range", {**given, **exclusive}, {}, column))
+                self._add(schema, Test("accepted_range", {**given, **exclusive}, {}, column))
         if (pattern := options.get("pattern")) is not None:
-            self._add(one, Test("matches_regex", {"regex": pattern}, {}, column))
+            self._add(schema, Test("matches_regex", {"regex": pattern}, {}, column))
         for key, sign in (("minLength", ">="), ("maxLength", "<=")):
             if (length := options.get(key)) is not None:
                 quoted = column if column.isidentifier() else f"`{column}`"
-                self._add(one, Test("expression_is_true", {"expression": f"length({quoted}) {sign} {length}"}, {}))
+                self._add(schema, Test("expression_is_true", {"expression": f"length({quoted}) {sign} {length}"}, {}))
         if odd := sorted(set(options) - set(_OPTIONS)):
-            self._leave(one.name, f"logicalTypeOptions {', '.join(odd)} of {column}")
+            self._leave(schema.name, f"logicalTypeOptions {', '.join(odd)} of {column}")
 
     # -- rules --------------------------------------------------------------------------------------------------
 
-    def _rule(self, one: _Object, rule: DataQuality, column: str | None) -> None:
+    def _rule(self, schema: _Object, rule: DataQuality, column: str | None) -> None:
         """Adds the tests of a quality rule, or a comment that says why there are none."""
         kind = rule.type or "library"
         try:
             if kind == "library":
                 tests = tests_of(rule, column)
                 for test in tests:
-                    self._add(one, _by_column(one, test), rule)
+                    self._add(schema, _by_column(schema, test), rule)
             elif kind == "sql":
-                names = [str(name) for name in (one.of.name, one.of.physicalName) if name]
-                made = test_of_sql(rule, one.name, column, names)
+                names = [str(name) for name in (schema.of.name, schema.of.physicalName) if name]
+                made = test_of_sql(rule, schema.name, column, names)
                 if isinstance(made, SqlFile):
                     self._add_file(made)
                 else:
-                    self._add(one, made, rule)
+                    self._add(schema, made, rule)
             elif kind == "custom" and rule.engine == "recon":
                 name, arguments, config = item_of(rule.implementation)
-                self._add(one, Test(name, arguments, config, column), rule)
+                self._add(schema, Test(name, arguments, config, column), rule)
             elif kind == "custom":
                 raise ConfigError(f"it is for {rule.engine}")
             else:
                 raise ConfigError("it is a text for people")
         except ReconError as error:
-            self._comment(one, rule.model_dump(exclude_none=True), named(rule), str(error), column)
+            self._comment(schema, rule.model_dump(exclude_none=True), named(rule), str(error), column)
 
-    def _add(self, one: _Object, test: Test, rule: DataQuality | None = None) -> None:
+    def _add(self, schema: _Object, test: Test, rule: DataQuality | None = None) -> None:
         """Adds a test if its check takes the arguments, else a comment."""
         item: dict[str, Any] = {
             test.name: {
@@ -225,17 +225,17 @@ class _Reading:
             }
         }
         text = dumped([item])
-        if text + str(test.column) in one.seen:
+        if text + str(test.column) in schema.seen:
             return
         reason = (
             "recon would take what it holds for Jinja" if _JINJA.search(text + str(test.column)) else _refusal(test)
         )
         if reason:
-            self._comment(one, item, named(rule) if rule is not None else test.name, reason, test.column)
+            self._comment(schema, item, named(rule) if rule is not None else test.name, reason, test.column)
             return
-        one.seen.add(text + str(test.column))
+        schema.seen.add(text + str(test.column))
         self.others |= self._referred(test.arguments.get("to"))
-        tests = one.table.tests if test.column is None else one.tests.setdefault(test.column, [])
+        tests = schema.table.tests if test.column is None else schema.tests.setdefault(test.column, [])
         tests.append(item if item[test.name] else test.name)
 
     def _referred(self, to: Any) -> set[str]:
@@ -248,25 +248,25 @@ class _Reading:
             name, number = f"{file.name}_{number}", number + 1
         self.files[f"data_tests/{name}.sql"] = file.text
 
-    def _comment(self, one: _Object, item: Any, name: str, reason: str, column: str | None) -> None:
+    def _comment(self, schema: _Object, item: Any, name: str, reason: str, column: str | None) -> None:
         said = " ".join(reason.split()).removeprefix(": ")
-        self._leave(one.name, f"{f'{column}: ' if column else ''}{' '.join(name.split())}: {said}")
+        self._leave(schema.name, f"{f'{column}: ' if column else ''}{' '.join(name.split())}: {said}")
         comment = Comment(f"TODO: {said}\n{dumped([item])}")
         if column is None or _JINJA.search(column):
-            one.table.tests.append(comment)
+            schema.table.tests.append(comment)
         else:
-            one.tests.setdefault(column, []).append(comment)
+            schema.tests.setdefault(column, []).append(comment)
 
-    def _relationship(self, one: _Object, relationship: Relationship, column: str | None) -> None:
+    def _relationship(self, schema: _Object, relationship: Relationship, column: str | None) -> None:
         to = relationship.to
         match = re.fullmatch(r"([\w-]+)\.([\w-]+)", to) if isinstance(to, str) else None
         if match is None or column is None or relationship.type not in (None, "foreignKey"):
-            self._leave(one.name, f"the relationship to {to}, which is not one column of one object")
+            self._leave(schema.name, f"the relationship to {to}, which is not one column of one object")
             return
         target = self.objects.get(recon_name(match[1]))
         theirs = target.columns.get(match[2], match[2]) if target is not None else match[2]
         arguments = {"to": f"ref('{recon_name(match[1])}')", "field": theirs}
-        self._add(one, Test("relationships", arguments, {}, column))
+        self._add(schema, Test("relationships", arguments, {}, column))
 
     # -- service levels -----------------------------------------------------------------------------------------
 
@@ -276,8 +276,8 @@ class _Reading:
             return
         elements = [text.strip() for text in str(sla.element or of.slaDefaultElement or "").split(",") if text.strip()]
         for element in elements or [""]:
-            one, prop = self._object_of(element), element.rpartition(".")[2]
-            if one is None or prop not in one.columns:
+            schema, prop = self._object_of(element), element.rpartition(".")[2]
+            if schema is None or prop not in schema.columns:
                 self.left_out.append(
                     f"slaProperties: {sla.property} of {element or 'no element'}, which is no property of the contract"
                 )
@@ -288,14 +288,16 @@ class _Reading:
                 )
             else:
                 config = {"description": sla.description} if sla.description else {}
-                self._add(one, Test("freshness", {"loaded_at_field": one.columns[prop], "error_after": after}, config))
+                self._add(
+                    schema, Test("freshness", {"loaded_at_field": schema.columns[prop], "error_after": after}, config)
+                )
 
     def _object_of(self, element: str) -> _Object | None:
         """The object that an element is of; without a name, the only one."""
         name = element.rpartition(".")[0]
         if not name and len(self.objects) == 1:
             return next(iter(self.objects.values()))
-        physical = (one for one in self.objects.values() if name and one.of.physicalName == name)
+        physical = (schema for schema in self.objects.values() if name and schema.of.physicalName == name)
         return self.objects.get(recon_name(name)) or next(physical, None)
 
     def _leave(self, table: str, what: str) -> None:
@@ -311,12 +313,12 @@ def _period(sla: ServiceLevelAgreementProperty) -> dict[str, Any] | None:
     return {"count": int(value) * times, "period": name}
 
 
-def _by_column(one: _Object, test: Test) -> Test:
+def _by_column(schema: _Object, test: Test) -> Test:
     """The test with columns' names where the rule names properties."""
     if "combination_of_columns" not in test.arguments:
         return test
     columns: Sequence[Any] = test.arguments["combination_of_columns"]
-    renamed = [one.columns.get(str(name), str(name)) for name in columns]
+    renamed = [schema.columns.get(str(name), str(name)) for name in columns]
     return Test(test.name, {"combination_of_columns": renamed}, test.config)
 
 
@@ -337,7 +339,7 @@ def _promises(prop: SchemaProperty) -> bool:
     """Whether a nested property promises something that a column of its own would have tests for."""
     inner: Iterable[SchemaProperty] = [*(prop.properties or ()), *([prop.items] if prop.items else ())]
     own = prop.required or prop.unique or prop.primaryKey or prop.enum or prop.quality or prop.relationships
-    return bool(own) or any(_promises(one) for one in inner)
+    return bool(own) or any(_promises(property_) for property_ in inner)
 
 
 def _text(text: str | None) -> str | None:

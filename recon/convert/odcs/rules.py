@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from recon.base.errors import ConfigError
 from recon.convert.dbt.nodes import recon_name
-from recon.errors import ConfigError
 from recon.project.sql_tests import sql_literal
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Alerts: what is wrong is told once to each channel, and once more when it is over.
+"""Alerts: each channel is notified of a problem once, and once more when it is over.
 
-`problems` derives from events what is wrong (pure), `memory` keeps beside the ledger what a channel was told, `text`
-words it, `channel` sends it by apprise, `alerts` is the consumer of events that brings them together.
+`alerts` is the consumer of events. `problems` derives from events what is wrong (pure), and `memory` keeps beside the
+ledger what each channel was sent. `text` writes the message, `channel` sends it by apprise.
 """
 
 from recon.events.alerts.alerts import ChannelAlerts

@@ -1,8 +1,7 @@
-"""The consumer that tells one channel of problems: on change only, at most so often, and once where two tell at once.
+"""The consumer that notifies one channel of problems: on change only, at most so often, and not twice by two processes.
 
-What is to be told is claimed in the channel's memory, sent, and then marked as told. A claim that is never marked,
-since its process ended, holds for some minutes: then another process tells it. So a message may come twice, and none is
-lost.
+A problem is claimed in the channel's memory, sent, and then marked as told. A claim that is never marked, since its
+process ended, expires after some minutes: then another process sends it. So a message may come twice, and none is lost.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from recon.errors import EvidenceError, ReconError
-from recon.events.alerts.channel import Sender
+from recon.base.clock import utc_now
+from recon.base.errors import EvidenceError, ReconError
+from recon.events.alerts.channel import MESSAGE_S, Sender
 from recon.events.alerts.memory import Memory, State
 from recon.events.alerts.problems import Remembered, after, is_routine
 from recon.events.alerts.text import Message, messages
@@ -31,10 +31,6 @@ _JUST_NOW_S = 5.0
 _RETRY_S, _RETRY_LONGEST_S = 30.0, 600.0
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class ChannelAlerts:
     """Tells one channel."""
 
@@ -45,8 +41,9 @@ class ChannelAlerts:
         project: Project,
         channel: Channel,
         *,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
+        within_s: float = MESSAGE_S,
     ) -> None:
         """Reaches nothing.
 
@@ -55,6 +52,7 @@ class ChannelAlerts:
             channel: one of them.
             now: the time, UTC.
             clock: seconds that never jump.
+            within_s: the time that one message has.
 
         Raises:
             ConfigError: apprise is not installed, or does not know the channel's URL.
@@ -66,7 +64,7 @@ class ChannelAlerts:
             name: project.alerts.told_of(channel, of_pipeline)
             for name, of_pipeline in [("", None), *((pipe.name, pipe.alerts) for pipe in project.pipelines)]
         }
-        self._sender, self._memory = Sender(project, channel), Memory(project, channel.name)
+        self._sender, self._memory = Sender(project, channel, within_s), Memory(project, channel.name)
         self._state: State | None = None  # as last seen
         self._read_at = float("-inf")
         self._unremembered = ""  # why the memory cannot be used
@@ -115,30 +113,37 @@ class ChannelAlerts:
             self._claimed_at = at
             for event in events:
                 known = after(event, known)
-            known = {key: one for key, one in known.items() if self._is_kept(one, at)}
-            news = [one for one in known.values() if self._is_told(one) and not _is_claimed(one, at)]
+            known = {key: remembered for key, remembered in known.items() if self._is_kept(remembered, at)}
+            news = [
+                remembered
+                for remembered in known.values()
+                if self._is_told(remembered) and not _is_claimed(remembered, at)
+            ]
             alerts = self._project.alerts
             sent = tuple(then for then in state.sent if then > at - alerts.rate_limit.within)
             plan = messages(news, self._project.name, alerts.rate_limit.count - len(sent), alerts.report_url)
             claimed = {key for message in plan for key in message.tells}
             self._left = len(claimed) < len(news)
-            problems = {key: replace(one, claimed=at) if key in claimed else one for key, one in known.items()}
+            problems = {
+                key: replace(remembered, claimed=at) if key in claimed else remembered
+                for key, remembered in known.items()
+            }
             return replace(state, problems=problems, sent=(*sent, *([at] * len(plan))))
 
         self._change(change)
         return plan
 
-    def _wants_of(self, one: Remembered) -> frozenset[str]:
-        return self._wants.get(one.problem.pipeline, frozenset())
+    def _wants_of(self, remembered: Remembered) -> frozenset[str]:
+        return self._wants.get(remembered.problem.pipeline, frozenset())
 
-    def _is_told(self, one: Remembered) -> bool:
+    def _is_told(self, remembered: Remembered) -> bool:
         """Whether the channel is to be told of it now."""
-        wanted = "recovery" if one.news == "over" else one.problem.severity
-        return bool(one.news) and wanted in self._wants_of(one)
+        wanted = "recovery" if remembered.news == "over" else remembered.problem.severity
+        return bool(remembered.news) and wanted in self._wants_of(remembered)
 
-    def _is_kept(self, one: Remembered, at: datetime) -> bool:
+    def _is_kept(self, remembered: Remembered, at: datetime) -> bool:
         """Whether it lasts, or its end is still to be told, or another process tells of it now."""
-        return not one.ended or self._is_told(one) or _is_claimed(one, at)
+        return not remembered.ended or self._is_told(remembered) or _is_claimed(remembered, at)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -158,23 +163,23 @@ class ChannelAlerts:
 
         def change(state: State) -> State:
             problems: dict[str, Remembered] = {}
-            for key, one in state.problems.items():
+            for key, remembered in state.problems.items():
                 told = tells.get(key)
                 if told is None:
-                    problems[key] = one
+                    problems[key] = remembered
                 elif key in failed:
-                    problems[key] = replace(one, claimed=None)
-                elif told.ended and not one.ended:  # it began again while its end was told
-                    problems[key] = Remembered(problem=one.problem, heard=one.heard)
+                    problems[key] = replace(remembered, claimed=None)
+                elif told.ended and not remembered.ended:  # it began again while its end was told
+                    problems[key] = Remembered(problem=remembered.problem, heard=remembered.heard)
                 elif not told.ended:
                     problems[key] = replace(
-                        one,
+                        remembered,
                         told=self._now(),
                         told_ids=told.problem.ids,
                         told_severity=told.problem.severity,
                         claimed=None,
                     )
-            self._left = self._left or any(self._is_told(one) for one in problems.values())
+            self._left = self._left or any(self._is_told(remembered) for remembered in problems.values())
             # What no channel took counts for no limit.
             sent = list(state.sent)
             for message in plan:
@@ -218,9 +223,9 @@ class ChannelAlerts:
         self._state, self._read_at = state, self._clock()
 
 
-def _same(one: State, other: State) -> bool:
-    return (one.problems, one.sent) == (other.problems, other.sent) and not other.damaged
+def _same(state: State, other: State) -> bool:
+    return (state.problems, state.sent) == (other.problems, other.sent) and not other.damaged
 
 
-def _is_claimed(one: Remembered, at: datetime) -> bool:
-    return one.claimed is not None and timedelta(0) <= at - one.claimed < CLAIM
+def _is_claimed(remembered: Remembered, at: datetime) -> bool:
+    return remembered.claimed is not None and timedelta(0) <= at - remembered.claimed < CLAIM

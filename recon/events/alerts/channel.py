@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from recon.errors import ConfigError, EvidenceError, ReconError
+from recon.base.errors import ConfigError, EvidenceError, ReconError
+from recon.base.limits import within
+from recon.base.requirements import how_to_install
+from recon.base.text import first_line
 from recon.events.alerts.text import Message
-from recon.limits import within
 from recon.project import Project
 from recon.project.alerts import Channel
-from recon.requirements import how_to_install
-from recon.text import first_line
 
-DEADLINE_S = 15.0  # of one message
+MESSAGE_S = 15.0  # for one message
 
 _saying = threading.local()  # what apprise logged in a thread that sends
 
@@ -41,13 +41,13 @@ _heard = _Heard()
 class Sender:
     """Sends to one channel. One message at a time: where one hangs, no other is begun."""
 
-    def __init__(self, project: Project, channel: Channel) -> None:
-        """Reaches nothing.
+    def __init__(self, project: Project, channel: Channel, within_s: float = MESSAGE_S) -> None:
+        """Reaches nothing; `within_s` is the time that one message has.
 
         Raises:
             ConfigError: apprise is not installed, or does not know such a URL.
         """
-        self._name, self._mask = channel.name, project.mask
+        self._name, self._mask, self._within_s = channel.name, project.mask, within_s
         try:
             import apprise
         except ImportError:
@@ -86,7 +86,7 @@ class Sender:
                 done.set()
 
         try:
-            sent = within(DEADLINE_S, send, f"channel {self._name} did not take the message")
+            sent = within(self._within_s, send, f"channel {self._name} did not take the message")
         except ReconError:
             raise
         except Exception as error:  # whatever a plugin raises

@@ -1,7 +1,7 @@
 """What a channel was told, kept beside the ledger: one small file per state, of which the newest counts.
 
-A state is written under the next number, and only if nobody else wrote that number: of two processes that tell the same
-at the same moment one comes first, and the other reads anew. Each file has a hash of what is in it.
+A state is written under the next number, and only if nobody else wrote that number. Of two processes that send the same
+at the same moment one writes it, and the other reads anew. Each file has a hash of what is in it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
+from recon.base.limits import STORE_S, within
+from recon.base.storage import Storage
 from recon.events.alerts.problems import Known, Problem, Remembered
-from recon.limits import STORE_S, within
 from recon.model.result import plain
 from recon.project import Project
-from recon.storage import Storage
 
 _KEPT = 20  # states; somebody may be reading an older one
 _VERSION = 1
@@ -93,7 +93,7 @@ def _name(number: int) -> str:
 
 
 def _dumped(state: State) -> bytes:
-    told = {"sent": plain(state.sent), "problems": [plain(one) for one in state.problems.values()]}
+    told = {"sent": plain(state.sent), "problems": [plain(remembered) for remembered in state.problems.values()]}
     return json.dumps({"schema_version": _VERSION, "sha256": _hash(told), **told}, ensure_ascii=False).encode()
 
 
@@ -106,16 +106,16 @@ def _parsed(number: int, content: bytes) -> State:
     told = {"sent": stored["sent"], "problems": stored["problems"]}
     if stored["schema_version"] != _VERSION or stored["sha256"] != _hash(told):
         raise ValueError("edited, or of another version")
-    problems = [_remembered(one) for one in told["problems"]]
+    problems = [_remembered(entry) for entry in told["problems"]]
     return State(
         number=number,
-        problems={one.problem.key: one for one in problems},
+        problems={remembered.problem.key: remembered for remembered in problems},
         sent=tuple(datetime.fromisoformat(at) for at in told["sent"]),
     )
 
 
-def _remembered(one: Mapping[str, Any]) -> Remembered:
-    problem = one["problem"]
+def _remembered(entry: Mapping[str, Any]) -> Remembered:
+    problem = entry["problem"]
     return Remembered(
         problem=Problem(
             key=problem["key"],
@@ -130,12 +130,12 @@ def _remembered(one: Mapping[str, Any]) -> Remembered:
             checks=tuple(problem["checks"]),
             sink=problem.get("sink", ""),
         ),
-        heard=datetime.fromisoformat(one["heard"]),
-        told=_time(one["told"]),
-        told_ids=tuple(one["told_ids"]),
-        told_severity=one["told_severity"],
-        ended=one["ended"],
-        claimed=_time(one["claimed"]),
+        heard=datetime.fromisoformat(entry["heard"]),
+        told=_time(entry["told"]),
+        told_ids=tuple(entry["told_ids"]),
+        told_severity=entry["told_severity"],
+        ended=entry["ended"],
+        claimed=_time(entry["claimed"]),
     )
 
 

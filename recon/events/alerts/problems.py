@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from recon.base.text import plural
 from recon.events.model import (
     AuditFailed,
     AuditFinished,
@@ -26,11 +27,10 @@ from recon.events.model import (
 )
 from recon.model import CheckResult, Incident, Level, PipelineFacts
 from recon.project.alerts import Severity
-from recon.text import plural
 
 _SEVERITIES: Mapping[str, Severity] = {"fail": "failure", "error": "unproved", "warn": "warning"}
 _WORST = ("failure", "stream", "unproved", "warning")
-_FORGOTTEN_AFTER = timedelta(days=90)  # what nothing was heard of: a check that is not in recon.yml any more
+_FORGOTTEN_AFTER = timedelta(days=90)  # a problem without events, such as of a check that is not in recon.yml any more
 _AUDIT = "audit"
 _NUMBER = re.compile(r"(?<![\w.-])\d[\d,.:TZ-]*")
 
@@ -69,7 +69,7 @@ class Remembered:
     """A problem and what the channel was told of it.
 
     `told` is when, None for not yet; `told_ids` and `told_severity` are as they were then. `ended` says how it ended,
-    "" while it lasts. `claimed` is when a process began to tell it; `heard` when an event was last about it.
+    "" while it lasts. `claimed` is when a process began to send it; `heard` is when the last event about it came.
     """
 
     problem: Problem
@@ -178,9 +178,9 @@ def _streamed(
         _begin(problems, _running(stalled, event.pipeline, "", says, event.at), event.at)
     else:
         _end(problems, stalled, "the query ended", event.at)
-        of_sinks = (one for key, one in problems.items() if key.startswith(_of_sink(event.pipeline, "")))
+        of_sinks = (remembered for key, remembered in problems.items() if key.startswith(_of_sink(event.pipeline, "")))
         # A micro-batch that failed ends its query: that is one problem.
-        if event.error and all(one.ended for one in of_sinks):
+        if event.error and all(remembered.ended for remembered in of_sinks):
             says = f"the query ended by an error: {event.error}"
             _begin(problems, _running(ended, event.pipeline, "", says, event.at), event.at)
 
@@ -189,10 +189,10 @@ def _streamed(
 
 
 def _accepted(event: FindingChanged, problems: dict[str, Remembered]) -> None:
-    for key, one in list(problems.items()):
-        if one.problem.pipeline == event.pipeline and event.finding in one.problem.ids:
-            left = tuple(id_ for id_ in one.problem.ids if id_ != event.finding)
-            problems[key] = replace(one, problem=replace(one.problem, ids=left), heard=event.at)
+    for key, remembered in list(problems.items()):
+        if remembered.problem.pipeline == event.pipeline and event.finding in remembered.problem.ids:
+            left = tuple(id_ for id_ in remembered.problem.ids if id_ != event.finding)
+            problems[key] = replace(remembered, problem=replace(remembered.problem, ids=left), heard=event.at)
             if not left:
                 _end(problems, key, f"accepted by {event.by}: {event.reason}", event.at)
 
@@ -209,8 +209,8 @@ def _audited(event: AuditFinished, problems: dict[str, Remembered]) -> None:
         still |= _answer(facts, results, event, problems, still)
         for key in still:
             problems[key] = replace(problems[key], heard=event.at)
-    for key, one in list(problems.items()):
-        if event.at - one.heard > _FORGOTTEN_AFTER:
+    for key, remembered in list(problems.items()):
+        if event.at - remembered.heard > _FORGOTTEN_AFTER:
             del problems[key]
 
 
@@ -218,8 +218,8 @@ def _incidents(
     facts: PipelineFacts, results: Sequence[CheckResult], event: AuditFinished, problems: dict[str, Remembered]
 ) -> set[str]:
     """Begins those that are open, ends those that are not; the keys of the open ones."""
-    mine = {key: one for key, one in problems.items() if _is_incident_of(facts.name, key)}
-    told = {id_ for one in mine.values() if one.told is not None for id_ in one.told_ids}
+    mine = {key: remembered for key, remembered in problems.items() if _is_incident_of(facts.name, key)}
+    told = {id_ for remembered in mine.values() if remembered.told is not None for id_ in remembered.told_ids}
     still: set[str] = set()
     nameless = _nameless(facts, mine)
     for incident in facts.incidents:
@@ -227,23 +227,27 @@ def _incidents(
             continue
         # The same cause with more, or fewer, findings is the same problem.
         known_as = (
-            key for key, one in mine.items() if key not in still and set(one.problem.ids) & set(incident.findings)
+            key
+            for key, remembered in mine.items()
+            if key not in still and set(remembered.problem.ids) & set(incident.findings)
         )
         problem = _of_incident(facts.name, incident)
         key = nameless.get(id(incident)) or next(known_as, problem.key)
         _begin(problems, replace(problem, key=key), event.at)
         still.add(key)
-        one = problems[key]
-        if one.told is None and incident.findings and told.issuperset(incident.findings):
+        remembered = problems[key]
+        if remembered.told is None and incident.findings and told.issuperset(incident.findings):
             # It was told as a part of another one.
-            problems[key] = replace(one, told=event.at, told_ids=incident.findings, told_severity=problem.severity)
+            problems[key] = replace(
+                remembered, told=event.at, told_ids=incident.findings, told_severity=problem.severity
+            )
     open_ids = {id_ for key in still for id_ in problems[key].problem.ids}
-    for key, one in mine.items():
-        if key not in still and not one.ended:
-            if open_ids & set(one.problem.ids):
+    for key, remembered in mine.items():
+        if key not in still and not remembered.ended:
+            if open_ids & set(remembered.problem.ids):
                 del problems[key]  # it is a part of another one now
             else:
-                how = _how_ended(one.problem, facts, results, event)
+                how = _how_ended(remembered.problem, facts, results, event)
                 if how:
                     _end(problems, key, how, event.at)
     return still
@@ -254,11 +258,15 @@ def _nameless(facts: PipelineFacts, mine: Known) -> Mapping[int, str]:
 
     One that says the same, but for numbers, as a known one is that one; else one of the same checks and codes is.
     """
-    found = [one for one in facts.incidents if one.state == "open" and not one.id and not one.findings]
+    found = [
+        incident
+        for incident in facts.incidents
+        if incident.state == "open" and not incident.id and not incident.findings
+    ]
     keys: dict[int, str] = {}
     for exactly in (True, False):
-        for one in found:
-            problem = _of_incident(facts.name, one)
+        for incident in found:
+            problem = _of_incident(facts.name, incident)
             alike = (
                 key
                 for key, known in mine.items()
@@ -266,14 +274,14 @@ def _nameless(facts: PipelineFacts, mine: Known) -> Mapping[int, str]:
                 and key not in keys.values()
                 and (not exactly or _NUMBER.sub("", known.problem.says) == _NUMBER.sub("", problem.says))
             )
-            if id(one) not in keys and (key := next(alike, "")):
-                keys[id(one)] = key
-    for one in found:
-        name = _of_incident(facts.name, one).key
-        if id(one) not in keys:
+            if id(incident) not in keys and (key := next(alike, "")):
+                keys[id(incident)] = key
+    for incident in found:
+        name = _of_incident(facts.name, incident).key
+        if id(incident) not in keys:
             names = (name if n == 1 else f"{name}#{n}" for n in itertools.count(1))
             free = (key for key in names if key not in keys.values() and key not in mine)
-            keys[id(one)] = next(free)
+            keys[id(incident)] = next(free)
     return keys
 
 
@@ -351,9 +359,9 @@ def _checks(
 def _is_explained(result: CheckResult, facts: PipelineFacts) -> bool:
     """Whether open incidents say what a check failed on; one that could not be evaluated left a question, or none."""
     mine = [
-        one
-        for one in facts.incidents
-        if one.state == "open" and result.check in one.checks and one.sink in (None, result.sink)
+        incident
+        for incident in facts.incidents
+        if incident.state == "open" and result.check in incident.checks and incident.sink in (None, result.sink)
     ]
     if result.status == "error" and not any(finding.level is Level.UNPROVED for finding in result.findings):
         return False

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from recon.base.text import plural
 from recon.events.alerts.problems import Remembered, rank
-from recon.text import plural
 
 _SHOWN = 5  # problems of one message
 _LONGEST = 300  # characters of a sentence
@@ -33,8 +33,8 @@ def messages(news: Sequence[Remembered], project: str, most: int, report_url: st
     if most <= 0 or not news:
         return []
     of_pipeline: dict[str, list[Remembered]] = defaultdict(list)
-    for one in sorted(news, key=lambda one: (one.news == "over", rank(one.problem.severity))):
-        of_pipeline[one.problem.pipeline].append(one)
+    for remembered in sorted(news, key=lambda new: (new.news == "over", rank(new.problem.severity))):
+        of_pipeline[remembered.problem.pipeline].append(remembered)
     groups = list(of_pipeline.items())
     alone = groups if len(groups) <= most else groups[: most - 1]
     listed = [_of_pipeline(project, pipeline, ones, report_url) for pipeline, ones in alone]
@@ -56,7 +56,7 @@ def _of_pipeline(project: str, pipeline: str, news: Sequence[Remembered], report
 
 def _digest(project: str, rest: Mapping[str, Sequence[Remembered]], report_url: str | None) -> Message:
     """Pipelines that got no message of their own, because the channel gets no more of them."""
-    news = [one for ones in rest.values() for one in ones]
+    news = [remembered for ones in rest.values() for remembered in ones]
     lines = [f"{pipeline or project}: {_summary(ones)}" for pipeline, ones in list(rest.items())[: 4 * _SHOWN]]
     if len(rest) > 4 * _SHOWN:
         lines.append(f"{len(rest) - 4 * _SHOWN} more pipelines")
@@ -65,26 +65,26 @@ def _digest(project: str, rest: Mapping[str, Sequence[Remembered]], report_url: 
 
 
 def _message(title: str, lines: Sequence[str], news: Sequence[Remembered], report_url: str | None) -> Message:
-    open_ = [one.problem.severity for one in news if one.news != "over"]
+    open_ = [remembered.problem.severity for remembered in news if remembered.news != "over"]
     kind: Kind = "success"
     if open_:
         kind = "failure" if {"failure", "stream"} & set(open_) else "warning"
     ending = [f"report: {report_url}"] if report_url else []
-    tells = {one.problem.key: one for one in news}
+    tells = {remembered.problem.key: remembered for remembered in news}
     return Message(title=_printable(title), body="\n".join(map(_printable, [*lines, *ending])), kind=kind, tells=tells)
 
 
 def _summary(news: Sequence[Remembered]) -> str:
-    counts = Counter(one.news for one in news)
+    counts = Counter(remembered.news for remembered in news)
     return ", ".join(f"{counts[word]} {said}" for word, said in _WORDS.items() if counts[word])
 
 
 def _alike(news: Sequence[Remembered]) -> list[list[Remembered]]:
     """Those that say the same together: six checks without a broker are one line."""
     groups: dict[tuple[str, ...], list[Remembered]] = defaultdict(list)
-    for one in news:
-        problem = one.problem
-        groups[one.news, problem.severity, problem.says, one.ended].append(one)
+    for remembered in news:
+        problem = remembered.problem
+        groups[remembered.news, problem.severity, problem.says, remembered.ended].append(remembered)
     return list(groups.values())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from recon.credentials import HIDDEN
+from recon.base.credentials import HIDDEN
 from recon.model.positions import is_kafka
 from recon.project import Pipeline, Project, Sink
 from recon.project.jdbc import parse_url

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from recon._version import __version__
-from recon.errors import ConfigError, ReconError
+from recon.base.errors import ConfigError, ReconError
+from recon.base.requirements import how_to_install
 from recon.events.exporters.datasets import Dataset, of_sink, of_source
 from recon.events.exporters.reasons import reason
 from recon.events.model import (
@@ -28,7 +29,6 @@ from recon.model import CheckResult, PipelineFacts, SinkFacts
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project
 from recon.project.telemetry import OpenLineage
-from recon.requirements import how_to_install
 
 try:
     import attr

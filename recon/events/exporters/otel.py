@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from recon._version import __version__
-from recon.errors import ConfigError, ReconError
+from recon.base.errors import ConfigError, ReconError
+from recon.base.requirements import how_to_install
 from recon.events.exporters.metrics import METRICS, Metric, updates
 from recon.events.exporters.reasons import quiet
 from recon.events.exporters.spans import Span, span_of
 from recon.events.model import Event
 from recon.project import Project
 from recon.project.telemetry import OpenTelemetry
-from recon.requirements import how_to_install
 
 try:
     from opentelemetry import metrics, trace

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recon.errors import ConfigError, ReconError
+from recon.base.errors import ConfigError, ReconError
+from recon.base.requirements import how_to_install
+from recon.base.storage import write_file
 from recon.events.exporters.metrics import Group, Metric, Sample, updates
 from recon.events.exporters.reasons import reason
 from recon.events.model import Event
 from recon.project import Project
 from recon.project.telemetry import Pushgateway
-from recon.requirements import how_to_install
-from recon.storage import write_file
 
 try:
     from prometheus_client import CollectorRegistry, exposition, metrics_core

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recon.text import first_line
+from recon.base.text import first_line
 
 
 def reason(error: BaseException) -> str:

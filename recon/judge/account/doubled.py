@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from recon.judge.history.table_history import history_of
+from recon.judge.history.table_history import TableHistory
 from recon.judge.row_counts import Counts
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
-from recon.judge.rows.surplus_rows import depths
-from recon.model import RowGroup, Witnesses
-from recon.model.offsets import Span
+from recon.model import RowGroup
+from recon.model.grouping import grouped
+from recon.model.offsets import Span, depths
 
 Doubled = tuple[str, int, int, int, int]  # topic, partition, start, end, rows of each offset
 
 
-def doubled(counts: Counts, witnesses: Witnesses, rows: SinkRows | None) -> tuple[list[Doubled], list[str]]:
+def doubled(counts: Counts, table: TableHistory | None, rows: SinkRows | None) -> tuple[list[Doubled], list[str]]:
     """The ranges whose offsets have several rows, and sentences on what is doubled somewhere."""
     if rows is None:
-        return list(_committed_again(counts, witnesses)), []
+        return list(_committed_again(counts, table)), []
     groups = [group for where, of in rows.groups.items() if _is_one_topic(counts, where) for group in of]
     found = {**_searched(rows), **_several(groups)}
     unclear = [_unclear(group) for group in groups if group.rows % max(group.present.size, 1)]
@@ -27,7 +26,7 @@ def doubled(counts: Counts, witnesses: Witnesses, rows: SinkRows | None) -> tupl
 
 def _several(groups: Iterable[RowGroup]) -> dict[tuple[str, int, int, int], int]:
     """The rows of each offset by (topic, partition, start, end), as far as micro-batches have several of it."""
-    deep = ((where, *one) for where, of in _spans(groups).items() for one in depths(of))
+    deep = ((where, *span_depth) for where, of in _spans(groups).items() for span_depth in depths(of))
     return {(*where, *span): depth for where, span, depth in deep if depth > 1}
 
 
@@ -48,11 +47,13 @@ def _is_one_topic(counts: Counts, where: TopicPartition) -> bool:
 
 def _spans(groups: Iterable[RowGroup]) -> Mapping[TopicPartition, Sequence[Span]]:
     """The offsets of rows by topic partition, as often as a group has rows of each."""
-    spans: dict[TopicPartition, list[Span]] = defaultdict(list)
-    for group in groups:
-        times = max(group.rows // max(group.present.size, 1), 1)
-        spans[group.topic, group.partition] += [span for span in group.present for _ in range(times)]
-    return spans
+    times = ((group, max(group.rows // max(group.present.size, 1), 1)) for group in groups)
+    return grouped(
+        ((group.topic, group.partition), span)
+        for group, several in times
+        for span in group.present
+        for _ in range(several)
+    )
 
 
 def _unclear(group: RowGroup) -> str:
@@ -62,11 +63,9 @@ def _unclear(group: RowGroup) -> str:
     )
 
 
-def _committed_again(counts: Counts, witnesses: Witnesses) -> Iterator[Doubled]:
+def _committed_again(counts: Counts, table: TableHistory | None) -> Iterator[Doubled]:
     """What a micro-batch read that several commits are of."""
-    ledger = counts.covered.slice
-    history = history_of(witnesses, ledger)
-    again = history.committed_again if history is not None else {}
+    ledger, again = counts.ledger, table.committed_again if table is not None else {}
     for entry in counts.counted if again else ():
         head = ledger.heads[entry]
         if several := again.get((head.epoch, head.batch_id)):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
-from recon.judge.row_counts import Piece
+from recon.judge.row_counts import Piece, outside
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.model import Code
 from recon.model.account import HowKnown, OffsetClass
+from recon.model.grouping import grouped, spans_by
 from recon.model.offsets import Spans
 
 
@@ -46,6 +47,13 @@ class Classified(NamedTuple):
         return cls(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
 
 
+def classified(
+    pieces: Iterable[Piece], offset_class: OffsetClass, how: HowKnown, told: Told | None = None
+) -> Iterator[Classified]:
+    """Offsets of one class."""
+    return (Classified(piece, offset_class, how, told) for piece in pieces)
+
+
 @dataclass(frozen=True)
 class OpenOffsets:
     """The offsets without a row that no provider before has classified, cut up by the entries that read them."""
@@ -55,45 +63,31 @@ class OpenOffsets:
     @cached_property
     def of_entry(self) -> Counter[int]:
         """How many there are of each entry."""
-        found: Counter[int] = Counter()
-        for piece in self.pieces:
-            found[piece.entry] += piece.size
-        return found
+        return Counter({entry: sum(piece.size for piece in pieces) for entry, pieces in self.by_entry.items()})
 
     @cached_property
     def by_partition(self) -> dict[TopicPartition, list[Piece]]:
         """The same by topic partition."""
-        found: dict[TopicPartition, list[Piece]] = {}
-        for piece in self.pieces:
-            found.setdefault(piece.where, []).append(piece)
-        return found
+        return grouped((piece.where, piece) for piece in self.pieces)
 
     @cached_property
     def by_entry(self) -> dict[int, list[Piece]]:
         """The same by entry."""
-        found: dict[int, list[Piece]] = {}
-        for piece in self.pieces:
-            found.setdefault(piece.entry, []).append(piece)
-        return found
+        return grouped((piece.entry, piece) for piece in self.pieces)
 
     def without(self, found: Sequence[Classified]) -> OpenOffsets:
         """What is left of them."""
         if not found:
             return self
-        spans: dict[tuple[int, TopicPartition], list[tuple[int, int]]] = {}
-        for one in found:
-            spans.setdefault((one.piece.entry, one.piece.where), []).append((one.piece.start, one.piece.end))
-        gone = {where: Spans.of(mine) for where, mine in spans.items()}
+        pieces = (classified.piece for classified in found)
+        gone = spans_by(((piece.entry, piece.where), (piece.start, piece.end)) for piece in pieces)
         return OpenOffsets(
             [part for piece in self.pieces for part in outside((piece,), gone.get((piece.entry, piece.where), Spans()))]
         )
 
 
-class Provider(Protocol):
-    """Classifies offsets without a row, by one kind of knowledge. Pure."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterable[Classified]:
-        """The offsets of `left` that it knows; none of them twice."""
+# Classifies the offsets without a row that one kind of knowledge tells of, none of them twice. Pure.
+Provider = Callable[[SinkRows, OpenOffsets], Iterable[Classified]]
 
 
 def folded(
@@ -102,26 +96,7 @@ def folded(
     """What the providers know of the offsets, each given what those before it left; and what none of them knows."""
     left, found = OpenOffsets(list(pieces)), list[Classified]()
     for provider in providers:
-        known = list(provider.classify(sink, left))
+        known = list(provider(sink, left))
         found += known
         left = left.without(known)
     return found, left
-
-
-def inside(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
-    """The parts of the pieces that lie in `spans`."""
-    if not spans:
-        return
-    for piece in pieces:
-        for start, end in Spans.of([(piece.start, piece.end)]).intersect(spans):
-            yield piece._replace(start=start, end=end, leads=piece.leads and start == piece.start)
-
-
-def outside(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
-    """The parts of the pieces that lie in none of `spans`."""
-    for piece in pieces:
-        if not spans:
-            yield piece
-            continue
-        for start, end in Spans.of([(piece.start, piece.end)]).minus(spans):
-            yield piece._replace(start=start, end=end, leads=piece.leads and start == piece.start)

@@ -1,34 +1,34 @@
 """The account of one sink: every offset that its stream went past, in one line, with what became of it.
 
 The ranges of the ledger are cut up by what is known of them: offset by offset where rows were read, or where counts
-prove a micro-batch that left nothing out; else by numbers per micro-batch (`counts`). Which of the two, `_Exact` says.
+prove a micro-batch that left nothing out; else by numbers per micro-batch (`counts`). Which of the two, `_exact` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recon.base.lazy import np
 from recon.judge.account.by_count import Share, shares
 from recon.judge.account.doubled import doubled
 from recon.judge.account.missing import without_row
 from recon.judge.account.never_read import never_read
 from recon.judge.account.standing import Standing, standing
-from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, is_same_topic
-from recon.judge.findings import Findings
-from recon.judge.history.entries import entries_with_unrecorded_commits
+from recon.judge.case import SinkCase
+from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation
 from recon.judge.kafka.topic_ids import is_of
 from recon.judge.row_counts import Counts
-from recon.judge.rows.of_sink import CHECK, counts_of, looks_for_repeated_alone, rows_of
+from recon.judge.rows.of_sink import CHECK, RowEvidence, source_counts
 from recon.judge.rows.reasons import added_by_others
-from recon.judge.rows.sink_rows import SinkRows, judged_by_counts
-from recon.lazy import np
+from recon.judge.rows.sink_rows import SinkRows
+from recon.judge.source import Source
 from recon.model import Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
+from recon.model.grouping import grouped
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.model.positions import is_kafka
-from recon.model.proof import OpenFinding
+from recon.model.proof import OpenFinding, SinkProof
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,69 +49,58 @@ def account_of(witnesses: Witnesses) -> SinkAccount | None:
     Args:
         witnesses: of the sink, with the rows and Kafka's answers that the audit read. What was not read is not known.
     """
-    ledger = entries_with_unrecorded_commits(witnesses)
-    if ledger is None:
-        return None
-    counts = counts_of(ledger, witnesses)
-    topics, ranges = _first_readings(counts)
+    case = SinkCase(witnesses)
+    return _account(case, *_first_readings(case.counts)) if case.entered.heads else None
+
+
+def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAccount | None:
+    """The account of what was read of some topics; None for none."""
     if not topics:
         return None
-    rows = None if judged_by_counts(witnesses) else rows_of(counts, witnesses, Findings.of(witnesses))
-    if rows is not None and looks_for_repeated_alone(counts, witnesses):
-        rows = None
-    exact = _Exact.of(counts, topics, ranges, rows)
+    counts, ledger, evidence = case.counts, case.ledger, RowEvidence.of(case)
+    rows = None if case.judged_by_counts or evidence.looks_for_repeated_alone else evidence.sink
+    counted, by_rows = _exact(counts, topics, ranges, rows)
+    how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(exact.counted), _remembered(witnesses, topics), _COUNTED),
-        *_cut(ranges.take(exact.by_rows), _without_row(rows, topics), _ROWS if _are_whole(rows) else _FILES),
-        *_by_count(counts, witnesses, ranges.take(~(exact.counted | exact.by_rows))),
+        *_cut(ranges.take(counted), _remembered(case.proof, topics), _COUNTED),
+        *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
+        *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
     numbers = {topic: number for number, topic in enumerate(topics)}
-    unread = list(_unread(counts, witnesses, numbers, rows))
-    columns = _joined([*found, _columns(unread)])
-    twice, unclear = doubled(counts, witnesses, rows)
+    unread = list(_unread(case, numbers, rows))
+    twice, unclear = doubled(counts, case.table, rows)
     account = SinkAccount(
         ledger.pipeline,
         ledger.sink,
         list(numbers),
         [Write(head.epoch, head.batch_id, head.sink_version) for head in ledger.heads],
-        **columns,
-        partitions=_partitions(counts),
+        **_joined([*found, _columns(unread)]),
+        partitions=sorted(where for where in counts.judged if is_kafka(where[0])),
         doubled=twice,
         doubts=unclear,
     )
-    account = _accepted(_doubted(account, standing(counts, witnesses)), witnesses)
-    return _unnamed(_by_the_log(account, counts), counts, witnesses)
+    account = _accepted(_doubted(account, standing(case)), case.proof)
+    return _unnamed(_by_the_log(account, counts), counts, case.source)
 
 
-def _are_whole(rows: SinkRows | None) -> bool:
-    """Whether all rows of the sink were read."""
-    return rows is not None and rows.rows.of is None
-
-
-def _partitions(counts: Counts) -> list[tuple[str, int]]:
-    return sorted(where for where in counts.judged if is_kafka(where[0]))
-
-
-def _unread(
-    counts: Counts, witnesses: Witnesses, numbers: dict[Topic, int], rows: SinkRows | None
-) -> Iterator[AccountLine]:
+def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) -> Iterator[AccountLine]:
     """What no micro-batch read; `numbers` gets the topics of which none read anything."""
     read, seen = list(numbers), dict[tuple[Key, str | None], GrowingSpans]()
-    others_wrote = bool(added_by_others(counts, witnesses))  # rows without a _batch_id do not say what they are of
-    for one in never_read(counts.covered, witnesses, lost=not others_wrote):
-        topic, topic_id = one.key.topic, one.incarnation.topic_id
+    others_wrote = bool(added_by_others(case))  # rows without a _batch_id do not say what they are of
+    for skipped in never_read(case.counts.covered, case.source, lost=not others_wrote, observed=case.observed):
+        topic, topic_id = skipped.key.topic, skipped.incarnation.topic_id
         # A log that got shorter has an offset twice: it counts once, as it was read first.
-        new = seen.setdefault((one.key, topic_id), GrowingSpans()).add(*one.span)
-        spans = Spans(tuple(new)).minus(one.incarnation.walked.covered)
+        new = seen.setdefault((skipped.key, topic_id), GrowingSpans()).add(*skipped.span)
+        spans = Spans(tuple(new)).minus(skipped.incarnation.walked.covered)
         # Another program, or a write without an entry, may have brought rows of them.
-        alone = [known for known in read if known[1] == topic] == [(one.key.source, topic, topic_id)]
+        alone = [known for known in read if known[1] == topic] == [(skipped.key.source, topic, topic_id)]
         known = rows.present if rows is not None and alone else {}
-        present = known.get((topic, one.key.partition), Spans())
-        number = numbers.setdefault((one.key.source, topic, topic_id), len(numbers))
+        present = known.get((topic, skipped.key.partition), Spans())
+        number = numbers.setdefault((skipped.key.source, topic, topic_id), len(numbers))
         found = [(span, OffsetClass.IN_A_ROW, HowKnown.ROWS) for span in spans.intersect(present)]
-        found += [(span, one.offset_class, one.how) for span in spans.minus(present)]
+        found += [(span, skipped.offset_class, skipped.how) for span in spans.minus(present)]
         for span, offset_class, how in found:
-            yield AccountLine(number, one.key.partition, *span, span.size, offset_class, how, -1)
+            yield AccountLine(number, skipped.key.partition, *span, span.size, offset_class, how, -1)
 
 
 # -- what was read, each offset once ---------------------------------------------------------------------------------
@@ -185,33 +174,20 @@ def _within(starts: Ints, ends: Ints, entries: Ints, spans: Iterable[tuple[int, 
 # -- which of them are known offset by offset ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Exact:
+def _exact(counts: Counts, topics: Sequence[Topic], ranges: _Ranges, rows: SinkRows | None) -> tuple[Bools, Bools]:
     """Which ranges are in rows whole, by the counts of the write, and of which the rows were looked for."""
-
-    counted: Bools
-    by_rows: Bools
-
-    @classmethod
-    def of(
-        cls,
-        counts: Counts,
-        topics: Sequence[Topic],
-        ranges: _Ranges,
-        rows: SinkRows | None,
-    ) -> _Exact:
-        heads = counts.covered.slice.heads
-        whole, looked_for = np.zeros(len(heads), np.bool_), np.zeros(len(heads), np.bool_)
-        for entry, counted in counts.counted.items():
-            whole[entry] = counted.proved and not counted.dropped and not counted.quarantined
-            if rows is not None and (rows.witnesses.observed or not heads[entry].is_observed):
-                of = rows.rows.of
-                looked_for[entry] = of is None or (heads[entry].epoch, heads[entry].batch_id) in of
-        # Rows carry neither the topic's id nor the source: where several are read, they do not tell which is theirs.
-        names = [name for _, name, _ in topics]
-        alone = np.array([names.count(name) == 1 for name in names], np.bool_)
-        by_rows = looked_for[ranges.entry] & alone[ranges.topic]
-        return cls(whole[ranges.entry] & ~by_rows, by_rows)
+    heads = counts.covered.slice.heads
+    whole, looked_for = np.zeros(len(heads), np.bool_), np.zeros(len(heads), np.bool_)
+    for entry, counted in counts.counted.items():
+        whole[entry] = counted.proved and not counted.dropped and not counted.quarantined
+        if rows is not None and (rows.writing.observed or not heads[entry].is_observed):
+            of = rows.rows.of
+            looked_for[entry] = of is None or (heads[entry].epoch, heads[entry].batch_id) in of
+    # Rows carry neither the topic's id nor the source: where several are read, they do not tell which is theirs.
+    names = [name for _, name, _ in topics]
+    alone = np.array([names.count(name) == 1 for name in names], np.bool_)
+    by_rows = looked_for[ranges.entry] & alone[ranges.topic]
+    return whole[ranges.entry] & ~by_rows, by_rows
 
 
 _Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]]  # by topic and partition
@@ -220,32 +196,29 @@ _Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]] 
 def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
     """What is known of offsets without a row."""
     number = {(source, name): at for at, (source, name, _) in enumerate(topics)}
-    known: dict[tuple[int, int], list[tuple[Span, OffsetClass, HowKnown]]] = {}
-    for one in without_row(rows) if rows is not None else ():
-        key = one.piece.key
-        if (key.source, key.topic) in number:
-            of_partition = known.setdefault((number[key.source, key.topic], key.partition), [])
-            of_partition.append((Span(one.piece.start, one.piece.end), one.offset_class, one.how))
-    return known
+    pieces = [(found.piece, found) for found in (without_row(rows) if rows is not None else ())]
+    return grouped(
+        ((number[piece.key[:2]], piece.key.partition), (Span(piece.start, piece.end), found.offset_class, found.how))
+        for piece, found in pieces
+        if piece.key[:2] in number
+    )
 
 
-def _remembered(witnesses: Witnesses, topics: Sequence[Topic]) -> _Known:
+def _remembered(proof: SinkProof | None, topics: Sequence[Topic]) -> _Known:
     """Offsets that an earlier audit found without a row, and nobody answered; counts alone do not bring them back."""
-    return _of_findings(witnesses, topics, lambda one: one.check == CHECK and one.is_loss)
+    return _of_findings(proof, topics, lambda open_: open_.check == CHECK and open_.is_loss)
 
 
-def _of_findings(witnesses: Witnesses, topics: Sequence[Topic], wanted: Callable[[OpenFinding], bool]) -> _Known:
+def _of_findings(proof: SinkProof | None, topics: Sequence[Topic], wanted: Callable[[OpenFinding], bool]) -> _Known:
     """The offsets of some findings of earlier audits, as lost or removed since."""
-    known: dict[tuple[int, int], list[tuple[Span, OffsetClass, HowKnown]]] = {}
-    for one in witnesses.proof.open if witnesses.proof is not None else ():
-        found = one.finding
-        if found.span is None or found.partition is None or not wanted(one):
-            continue
+    known = []
+    for open_ in filter(wanted, proof.open if proof is not None else ()):
+        found = open_.finding
         of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
         for at, (_, name, topic_id) in enumerate(topics):
-            if is_of(found, name, topic_id):
-                known.setdefault((at, found.partition), []).append((found.span, of_class, HowKnown.REMEMBERED))
-    return known
+            if found.span is not None and found.partition is not None and is_of(found, name, topic_id):
+                known.append(((at, found.partition), (found.span, of_class, HowKnown.REMEMBERED)))
+    return grouped(known)
 
 
 def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:
@@ -292,14 +265,15 @@ def _disjoint(
     seen, found = GrowingSpans(), []
     for span, of_class, how in known:
         found += [(new, of_class, how) for new in seen.add(*span)]
-    yield from sorted(found, key=lambda one: one[0])
+    yield from sorted(found, key=lambda piece: piece[0])
 
 
 # -- by numbers per micro-batch ---------------------------------------------------------------------------------------
 
 
-def _by_count(counts: Counts, witnesses: Witnesses, ranges: _Ranges) -> Iterator[_Columns]:
+def _by_count(case: SinkCase, ranges: _Ranges) -> Iterator[_Columns]:
     """Lines of micro-batches of which numbers are known; a micro-batch of one class keeps its ranges."""
+    against = source_counts(case, case.source)
     order = np.argsort(ranges.entry, kind="stable")
     ranges = ranges.take(order)
     firsts = np.flatnonzero(np.append(True, ranges.entry[1:] != ranges.entry[:-1])[: len(ranges.entry)])
@@ -307,7 +281,7 @@ def _by_count(counts: Counts, witnesses: Witnesses, ranges: _Ranges) -> Iterator
     lines: list[AccountLine] = []
     single: dict[int, Share] = {}
     for entry, size in zip(ranges.entry[firsts].tolist(), sizes, strict=True):
-        found = list(shares(counts, witnesses, entry, size))
+        found = list(shares(against, entry, size, rewrites=case.rewrites))
         assert sum(share.offsets for share in found) == size, "the classes of a micro-batch add up to its offsets"
         if len(found) == 1:
             single[entry] = found[0]
@@ -316,7 +290,7 @@ def _by_count(counts: Counts, witnesses: Witnesses, ranges: _Ranges) -> Iterator
     yield _columns(lines)
     if single:
         mine = ranges.take(np.isin(ranges.entry, list(single)))
-        heads = len(counts.covered.slice.heads)
+        heads = len(case.ledger.heads)
         of, how = np.zeros(heads, np.int8), np.zeros(heads, np.int8)
         for entry, share in single.items():
             of[entry], how[entry] = CLASSES.index(share.offset_class), KNOWN.index(share.how)
@@ -361,7 +335,7 @@ def _columns(lines: Sequence[AccountLine]) -> _Columns:
 
 
 def _joined(several: Sequence[_Columns]) -> dict[str, Any]:
-    some = [one for one in several if len(one.offsets)] or several[:1]
+    some = [columns for columns in several if len(columns.offsets)] or several[:1]
     return {name: np.concatenate(of) for name, of in zip(_Columns._fields, zip(*some, strict=True), strict=True)}
 
 
@@ -387,23 +361,23 @@ def _by_the_log(account: SinkAccount, counts: Counts) -> SinkAccount:
     return account.replace(how=np.where(of_log, KNOWN.index(HowKnown.LOG), account.how).astype(np.int8))
 
 
-def _unnamed(account: SinkAccount, counts: Counts, witnesses: Witnesses) -> SinkAccount:
+def _unnamed(account: SinkAccount, counts: Counts, source: Source) -> SinkAccount:
     """The account without the id of a topic that was read while nobody knew it, and may be another topic's since."""
     covered, numbers, topic = counts.covered, {of: at for at, of in enumerate(account.topics)}, account.topic
     for key, incarnations in covered.incarnations.items():
-        for one in incarnations:
-            named = numbers.get((key.source, key.topic, one.topic_id))
-            if named is None or not one.unnamed_since or is_same_topic(key, one, witnesses):
+        for incarnation in incarnations:
+            named = numbers.get((key.source, key.topic, incarnation.topic_id))
+            if named is None or not incarnation.unnamed_since or source.is_topic(key.topic, incarnation.topic_id):
                 continue
-            entries = np.concatenate([covered.entries[slice(*stretch.rows)] for stretch in one.unnamed_since])
+            entries = np.concatenate([covered.entries[slice(*stretch.rows)] for stretch in incarnation.unnamed_since])
             mine = (account.topic == named) & (account.partition == key.partition) & np.isin(account.entry, entries)
             topic = np.where(mine, numbers.setdefault((key.source, key.topic, None), len(numbers)), topic)
     return account.replace(topic=topic, topics=list(numbers))
 
 
-def _accepted(account: SinkAccount, witnesses: Witnesses) -> SinkAccount:
+def _accepted(account: SinkAccount, proof: SinkProof | None) -> SinkAccount:
     """The account with what somebody accepted: it stays what it is, and how it is known says so."""
-    known = _of_findings(witnesses, account.topics, lambda one: one.accepted is not None)
+    known = _of_findings(proof, account.topics, lambda open_: open_.accepted is not None)
     if not known:
         return account
     bad, how = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED]), account.how.copy()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from recon.base.text import plural
 from recon.judge.account.fold import Classified, Told, folded
 from recon.judge.account.recorded import LEFT_OUT, looked_for, recorded
 from recon.judge.account.records import RECORDS
@@ -13,12 +14,10 @@ from recon.judge.findings import commit_of
 from recon.judge.history.table_history import TableHistory, removes_rows
 from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code, DeltaCommit, ReconStamp
+from recon.model import Code, ReconStamp, TableCommit
 from recon.model.account import OffsetClass
 from recon.model.ledger import named
 from recon.model.offsets import Spans
-from recon.model.once import once
-from recon.text import plural
 
 _WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
 
@@ -35,15 +34,11 @@ _REASONS = {
 
 
 def without_row(sink: SinkRows) -> list[Classified]:
-    """Every offset without a row with its class; found once for source_rows and the account."""
-
-    def find() -> list[Classified]:
-        found, left = recorded(sink)
-        more, unknown = folded(sink, left.pieces, _WITH_ANSWERS)
-        assert not unknown.pieces, "the last provider classifies all that is left"
-        return [*found, *more]
-
-    return once(sink.counts, without_row, find, sink.rows, sink.witnesses.probes)
+    """Every offset without a row with its class."""
+    found, left = recorded(sink)
+    more, unknown = folded(sink, left.pieces, _WITH_ANSWERS)
+    assert not unknown.pieces, "the last provider classifies all that is left"
+    return [*found, *more]
 
 
 def held(sink: SinkRows) -> int:
@@ -51,23 +46,25 @@ def held(sink: SinkRows) -> int:
     return sum(looked_for(sink, where).intersect(sink.present.get(where, Spans())).size for where in sink.counts.judged)
 
 
-def judge_missing(sink: SinkRows) -> Counter[str]:
-    """Adds findings for lost offsets and for those that nothing explains; returns how many each reason explains."""
-    found = without_row(sink)
+def judge_missing(sink: SinkRows, found: Sequence[Classified]) -> Counter[str]:
+    """Adds findings for lost offsets and for those that nothing explains; returns how many each reason explains.
+
+    `found` are the offsets of `without_row`.
+    """
     explained: Explained = {where: Counter() for where in sink.counts.judged}
     told: dict[Told, list[Piece]] = {}
-    for one in found:
-        if one.told is not None:
-            told.setdefault(one.told, []).append(one.piece)
-        elif one.offset_class in _REASONS:
-            explained[one.piece.where][_REASONS[one.offset_class]] += one.piece.size
+    for each in found:
+        if each.told is not None:
+            told.setdefault(each.told, []).append(each.piece)
+        elif each.offset_class in _REASONS:
+            explained[each.piece.where][_REASONS[each.offset_class]] += each.piece.size
     for what, pieces in told.items():
         if what.removed:
             sink.report_removed(pieces, what.what)
         else:
             sink.report(what.code, pieces, what.what, records=what.records, undecidable=what.undecidable)
     _judge_lost(sink)
-    had_a_row = any(one.offset_class is OffsetClass.REMOVED or one.told == LEFT_OUT for one in found)
+    had_a_row = any(each.offset_class is OffsetClass.REMOVED or each.told == LEFT_OUT for each in found)
     _report_other_pipelines(sink, removed=had_a_row)
     return tell_explained(explained, "row", sink.findings)
 
@@ -94,8 +91,8 @@ def _may_have_lost(sink: SinkRows) -> list[int]:
     """
     counted = sink.counts.counted
     entries = set(recorded(sink)[1].of_entry)
-    entries |= {entry for entry, one in counted.items() if one.lost} & _of_recreated(sink)
-    return sorted(e for e in entries if not (sink.witnesses.declared.explodes and counted[e].explodes))
+    entries |= {entry for entry, counts in counted.items() if counts.lost} & _of_recreated(sink)
+    return sorted(e for e in entries if not (sink.writing.declared.explodes and counted[e].explodes))
 
 
 def _of_recreated(sink: SinkRows) -> set[int]:
@@ -116,7 +113,7 @@ def _read_again(sink: SinkRows, entry: int) -> int:
 
 def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
     """Commits of other pipelines of recon's that took rows out of the table; delta_history reports everybody else's."""
-    history = sink.history
+    history = sink.table
     if history is None:
         return
     for commit, stamp in _removed_by_others(history):
@@ -132,7 +129,7 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
             sink.findings.add(Code.INCONCLUSIVE, what + unread, about=commit_of(commit))
 
 
-def _removed_by_others(history: TableHistory) -> Iterator[tuple[DeltaCommit, ReconStamp]]:
+def _removed_by_others(history: TableHistory) -> Iterator[tuple[TableCommit, ReconStamp]]:
     """Commits behind the first claimed one in which other pipelines of recon's took rows out of the table."""
     for commit in history.others:
         if commit.stamp is not None and commit.version > history.first_claimed and removes_rows(commit):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, inside
+from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, classified
 from recon.judge.account.recorded import recorded
-from recon.judge.coverage import is_compacted
 from recon.judge.kafka.kafka_states import was_held
-from recon.judge.row_counts import Piece
+from recon.judge.row_counts import Piece, inside
 from recon.judge.rows.of_sink import CHECK
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
 from recon.model import Code, ProbeAnswer
@@ -17,70 +16,64 @@ from recon.model.offsets import Spans
 from recon.model.proof import SinkProof
 
 
-class NotAnswered:
+def not_answered(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka gave no answer about their topic partition, or not one that reaches them."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets that no answer speaks of."""
-        for where, pieces in _of_todays_topic(sink, left):
-            answer = sink.witnesses.probes.get(where)
-            what, unclear = "are in no row, and Kafka could not be read to explain them", Spans.of(_of(pieces))
-            if answer is not None:
-                why = answer.truncated or "the probe did not reach them"
-                what = f"are in no row, and Kafka could not explain them: {why}"
-                unclear = unclear.minus(_deleted(answer)).minus(answer.committed).minus(_sure(answer))
-            for piece in inside(pieces, unclear):
-                yield Classified(piece, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, Told(Code.INCONCLUSIVE, what))
+    for where, pieces in _of_todays_topic(sink, left):
+        answer = sink.source.answers.get(where)
+        what, unclear = "are in no row, and Kafka could not be read to explain them", Spans.of(_of(pieces))
+        if answer is not None:
+            why = answer.truncated or "the probe did not reach them"
+            what = f"are in no row, and Kafka could not explain them: {why}"
+            unclear = unclear.minus(_deleted(answer)).minus(answer.committed).minus(_sure(answer))
+        told = Told(Code.INCONCLUSIVE, what)
+        yield from classified(inside(pieces, unclear), OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
 
 
-class FoundLost:
+def found_lost(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka has deleted them; an earlier audit found that they are records, all of them, and have no row."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets that it named."""
-        what = "are in no row; an earlier audit found them in Kafka, which has deleted them since"
-        for where, pieces in left.by_partition.items():
-            for piece in inside(_gone(sink, pieces), self._lost(sink, where)):
-                yield Classified(piece, OffsetClass.LOST, HowKnown.REMEMBERED, Told(Code.GAP, what, records=True))
-
-    def _lost(self, sink: SinkRows, where: TopicPartition) -> Spans:
-        """What it named. Where the topic was created again, they may be of another one."""
-        proof = sink.witnesses.proof
-        if proof is None or sink.counts.judged[where].incarnations > 1:
-            return Spans()
-        found = (o for o in proof.open if o.check == CHECK and o.finding.code is Code.GAP and o.is_in(*where))
-        return Spans.of(span for one in found if one.finding.rows == one.spans.size for span in one.spans)
+    what = "are in no row; an earlier audit found them in Kafka, which has deleted them since"
+    told = Told(Code.GAP, what, records=True)
+    for where, pieces in left.by_partition.items():
+        lost = inside(_gone(sink, pieces), _lost(sink, where))
+        yield from classified(lost, OffsetClass.LOST, HowKnown.REMEMBERED, told)
 
 
-class ProvedBefore:
+def _lost(sink: SinkRows, where: TopicPartition) -> Spans:
+    """What it named. Where the topic was created again, they may be of another one."""
+    proof = sink.proof
+    if proof is None or sink.counts.judged[where].incarnations > 1:
+        return Spans()
+    found = (o for o in proof.open if o.check == CHECK and o.finding.code is Code.GAP and o.is_in(*where))
+    return Spans.of(span for open_ in found if open_.finding.rows == open_.spans.size for span in open_.spans)
+
+
+def proved_before(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka has deleted them; an earlier audit proved their micro-batch, and no more lack a row than a record then.
 
     That audit found the reason for each of these offsets while Kafka could still show it.
     """
+    proved = _proved(sink)
+    gone = _gone(sink, (piece for piece in left.pieces if piece.entry in proved))
+    yield from classified(gone, OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED)
 
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The deleted offsets of these micro-batches."""
-        proved = self._proved(sink)
-        for piece in _gone(sink, [piece for piece in left.pieces if piece.entry in proved]):
-            yield Classified(piece, OffsetClass.WITHOUT_RECORD, HowKnown.REMEMBERED)
 
-    def _proved(self, sink: SinkRows) -> frozenset[int]:
-        proof, asked = sink.witnesses.proof, recorded(sink)[1]
-        if proof is None:
-            return frozenset()
-        doubted = set[int]()
-        for where, pieces in asked.by_partition.items():
-            open_spans = Spans.of(span for one in proof.open if one.is_in(*where) for span in one.spans)
-            doubted.update(piece.entry for piece in inside(pieces, open_spans))
-        return frozenset(
-            entry for entry in asked.of_entry if entry not in doubted and _was_proved(sink, proof, entry, asked)
-        )
+def _proved(sink: SinkRows) -> frozenset[int]:
+    proof, asked = sink.proof, recorded(sink)[1]
+    if proof is None:
+        return frozenset()
+    doubted = set[int]()
+    for where, pieces in asked.by_partition.items():
+        open_spans = Spans.of(span for open_ in proof.open if open_.is_in(*where) for span in open_.spans)
+        doubted.update(piece.entry for piece in inside(pieces, open_spans))
+    return frozenset(
+        entry for entry in asked.of_entry if entry not in doubted and _was_proved(sink, proof, entry, asked)
+    )
 
 
 def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets) -> bool:
     """Whether an earlier audit proved an entry, and no more of its offsets lack a row than lacked a record then."""
     head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
-    named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}
+    named_open = {(open_.finding.epoch, open_.finding.batch_id) for open_ in proof.open}
     if head.sequence > proof.position or (head.epoch, head.batch_id) in named_open or counted.explodes:
         return False
     # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
@@ -88,55 +81,47 @@ def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets
     return holes is not None and asked.of_entry[entry] <= holes + (counted.dropped or 0)
 
 
-class ReadAsRecords:
+def read_as_records(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka no longer has them; as many records were read as their micro-batch has offsets, and none was dropped."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets of these micro-batches: each had a record, whatever Kafka still knows of it."""
-        what = "were read as records, and no row carries them; Kafka no longer has these records"
-        for entry, pieces in left.by_entry.items():
-            counted = sink.counts.counted[entry]
-            unsure = counted.explodes or counted.doubted or sink.doubles(entry)
-            if counted.missing_at_read != 0 or counted.dropped != 0 or unsure:
-                continue
-            for piece in _gone(sink, pieces):
-                yield Classified(piece, OffsetClass.LOST, HowKnown.COUNTED, Told(Code.GAP, what, records=True))
+    what = "were read as records, and no row carries them; Kafka no longer has these records"
+    told = Told(Code.GAP, what, records=True)
+    for entry, pieces in left.by_entry.items():
+        counted = sink.counts.counted[entry]
+        unsure = counted.explodes or counted.doubted or sink.doubles(entry)
+        if counted.missing_at_read != 0 or counted.dropped != 0 or unsure:
+            continue
+        yield from classified(_gone(sink, pieces), OffsetClass.LOST, HowKnown.COUNTED, told)
 
 
-class OfAnotherTopic:
+def of_another_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Their topic was deleted and created again: what Kafka has under its name now are other records."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets that were read of a topic with another id than Kafka's."""
-        for piece in left.pieces:
-            if _is_of_another_topic(sink, piece):
-                what = f"are in no row, and topic {piece.key.topic} was created again since: its records are others now"
-                yield Classified.for_good_unknown(piece, what)
+    for piece in left.pieces:
+        if _is_of_another_topic(sink, piece):
+            what = f"are in no row, and topic {piece.key.topic} was created again since: its records are others now"
+            yield Classified.for_good_unknown(piece, what)
 
 
-class Deleted:
+def deleted(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka has deleted them since they were planned, and no audit before saw what they were."""
+    for where, pieces in left.by_partition.items():
+        answer = sink.source.answers[where]
+        for piece in inside(pieces, _deleted(answer)):
+            yield _class(sink, piece, answer.log_start)
 
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets below the log start."""
-        for where, pieces in left.by_partition.items():
-            answer = sink.witnesses.probes[where]
-            for piece in inside(pieces, _deleted(answer)):
-                yield self._class(sink, piece, answer.log_start)
 
-    def _class(self, sink: SinkRows, piece: Piece, log_start: int) -> Classified:
-        unread = _expired_unread(sink, piece, log_start) if piece.leads else False
-        starts = f"are in no row, and Kafka's log now starts at {log_start}"
-        if unread:
-            told = Told(Code.LOSS_RETENTION, f"{starts}: they cannot be read any more")
-            return Classified(piece, OffsetClass.DELETED, HowKnown.KAFKA, told)
-        what = f"{starts}: they were there when they were read, and whether they were records is unknown"
-        if unread is None:
-            what = (
-                f"{starts}: whether they had expired when they were read, or were records of aborted transactions, is "
-                "not known any more"
-            )
-        return Classified.for_good_unknown(piece, what)
+def _class(sink: SinkRows, piece: Piece, log_start: int) -> Classified:
+    unread = _expired_unread(sink, piece, log_start) if piece.leads else False
+    starts = f"are in no row, and Kafka's log now starts at {log_start}"
+    if unread:
+        told = Told(Code.LOSS_RETENTION, f"{starts}: they cannot be read any more")
+        return Classified(piece, OffsetClass.DELETED, HowKnown.KAFKA, told)
+    what = f"{starts}: they were there when they were read, and whether they were records is unknown"
+    if unread is None:
+        what = (
+            f"{starts}: whether they had expired when they were read, or were records of aborted transactions, is "
+            "not known any more"
+        )
+    return Classified.for_good_unknown(piece, what)
 
 
 def _expired_unread(sink: SinkRows, piece: Piece, log_start: int) -> bool | None:
@@ -149,58 +134,53 @@ def _expired_unread(sink: SinkRows, piece: Piece, log_start: int) -> bool | None
     head = sink.ledger.heads[piece.entry]
     held = was_held(sink.ledger, head.sequence, piece.where, piece.start)
     if held is None:
-        reads_all = (head.isolation_level or sink.witnesses.isolation_level) == "read_uncommitted"
+        reads_all = (head.isolation_level or sink.source.isolation_level) == "read_uncommitted"
         return True if reads_all or piece.end == log_start else None
     return not held
 
 
-class HadARecord:
+def had_a_record(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """They have no record today, where fewer of their micro-batch had none when it was read: some had one then."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """The offsets without a record of these micro-batches."""
-        for entry, pieces in left.by_entry.items():
-            without = [part for p in pieces for part in inside((p,), _unread_now(sink, p.where))]
-            more = self._more(sink, entry, pieces, sum(piece.size for piece in without))
-            what = (
-                f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of "
-                "its offsets had one: as many were lost, and Kafka no longer shows which"
-            )
-            for piece in without if more > 0 else ():
-                yield Classified.for_good_unknown(piece, what, entry=entry)
-
-    def _more(self, sink: SinkRows, entry: int, pieces: Sequence[Piece], without: int) -> int:
-        """How many of the offsets without a record had one; 0 where counts do not tell."""
-        counted = sink.counts.counted[entry]
-        if counted.missing_at_read is None or counted.dropped is None or counted.explodes:
-            return 0
-        records = [part for p in pieces for part in inside((p,), sink.witnesses.probes[p.where].committed)]
-        filtered = max(counted.dropped - sum(piece.size for piece in records), 0)
-        return without - counted.missing_at_read - filtered
-
-
-class WithoutARecord:
-    """Kafka has no record there for a reader of committed records."""
-
-    def classify(self, sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-        """Records of aborted transactions, transaction markers, and what compaction removed."""
-        for where, pieces in left.by_partition.items():
-            answer = sink.witnesses.probes[where]
-            for piece in inside(pieces, answer.aborted):
-                yield Classified(piece, OffsetClass.ABORTED, HowKnown.KAFKA)
-            for piece in inside(pieces, _unread_now(sink, where).minus(answer.aborted)):
-                yield self._never_there(sink, piece)
-
-    def _never_there(self, sink: SinkRows, piece: Piece) -> Classified:
-        if not is_compacted(piece.key.topic, sink.witnesses):
-            return Classified(piece, OffsetClass.MARKER, HowKnown.KAFKA)
-        if not sink.counts.counted[piece.entry].uncounted:
-            return Classified(piece, OffsetClass.COMPACTED, HowKnown.KAFKA)
+    for entry, pieces in left.by_entry.items():
+        without = [part for p in pieces for part in inside((p,), _unread_now(sink, p.where))]
+        more = _more(sink, entry, pieces, sum(piece.size for piece in without))
         what = (
-            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost since it "
-            "was written, and no count says how many records were read"
+            f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of "
+            "its offsets had one: as many were lost, and Kafka no longer shows which"
         )
-        return Classified.for_good_unknown(piece, what)
+        for piece in without if more > 0 else ():
+            yield Classified.for_good_unknown(piece, what, entry=entry)
+
+
+def _more(sink: SinkRows, entry: int, pieces: Sequence[Piece], without: int) -> int:
+    """How many of the offsets without a record had one; 0 where counts do not tell."""
+    counted = sink.counts.counted[entry]
+    if counted.missing_at_read is None or counted.dropped is None or counted.explodes:
+        return 0
+    records = [part for p in pieces for part in inside((p,), sink.source.answers[p.where].committed)]
+    filtered = max(counted.dropped - sum(piece.size for piece in records), 0)
+    return without - counted.missing_at_read - filtered
+
+
+def without_a_record(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """Kafka has no record there for a reader of committed records."""
+    for where, pieces in left.by_partition.items():
+        answer = sink.source.answers[where]
+        yield from classified(inside(pieces, answer.aborted), OffsetClass.ABORTED, HowKnown.KAFKA)
+        for piece in inside(pieces, _unread_now(sink, where).minus(answer.aborted)):
+            yield _never_there(sink, piece)
+
+
+def _never_there(sink: SinkRows, piece: Piece) -> Classified:
+    if not sink.source.is_compacted(piece.key.topic):
+        return Classified(piece, OffsetClass.MARKER, HowKnown.KAFKA)
+    if not sink.counts.counted[piece.entry].uncounted:
+        return Classified(piece, OffsetClass.COMPACTED, HowKnown.KAFKA)
+    what = (
+        "are in no row, and Kafka has no record there now: compaction may have removed one that was lost since it "
+        "was written, and no count says how many records were read"
+    )
+    return Classified.for_good_unknown(piece, what)
 
 
 def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
@@ -212,7 +192,7 @@ def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
     for piece in pieces:
         if _is_of_another_topic(sink, piece):
             yield piece
-        elif (answer := sink.witnesses.probes.get(piece.where)) is not None:
+        elif (answer := sink.source.answers.get(piece.where)) is not None:
             yield from inside((piece,), _deleted(answer))
 
 
@@ -224,7 +204,7 @@ def _of_todays_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[tuple[TopicP
 
 def _is_of_another_topic(sink: SinkRows, piece: Piece) -> bool:
     """Whether Kafka's topic is known to be another one than the micro-batch read."""
-    now = sink.witnesses.topic(piece.key.topic)
+    now = sink.source.topic(piece.key.topic)
     if now is None or now.topic_id is None or not sink.has_other_topics(now.topic, now.topic_id):
         return False
     of_name = (r.topic_id for r in sink.ledger.ranges.of(piece.entry) if (r.topic, r.partition) == piece.where)
@@ -242,17 +222,17 @@ def _sure(answer: ProbeAnswer) -> Spans:
 
 def _unread_now(sink: SinkRows, where: TopicPartition) -> Spans:
     """The offsets that have no record for a reader of committed records."""
-    answer = sink.witnesses.probes[where]
+    answer = sink.source.answers[where]
     return _sure(answer).minus(answer.committed)
 
 
 WITHOUT_A_RECORD: Sequence[Provider] = (
-    NotAnswered(),
-    FoundLost(),
-    ProvedBefore(),
-    ReadAsRecords(),
-    OfAnotherTopic(),
-    Deleted(),
-    HadARecord(),
-    WithoutARecord(),
+    not_answered,
+    found_lost,
+    proved_before,
+    read_as_records,
+    of_another_topic,
+    deleted,
+    had_a_record,
+    without_a_record,
 )

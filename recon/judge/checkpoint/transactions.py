@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from recon.model import DeltaCommit, DeltaWitness
+from recon.model import TableCommit, TableLog
 from recon.model.wire.app_ids import parse_app_id
 
 
@@ -29,8 +29,8 @@ class Transactions(NamedTuple):
     @classmethod
     def of(
         cls,
-        log: DeltaWitness,
-        commits: Sequence[DeltaCommit],
+        log: TableLog,
+        commits: Sequence[TableCommit],
         pipeline: str,
         sink: str | None,
         observed_query: str | None = None,
@@ -41,30 +41,30 @@ class Transactions(NamedTuple):
         recon writes. `observed_query` is the query that writes so now.
         """
         taken = frozenset(txn for commit in log.commits.values() for txn in commit.txn.items())
-        newest = dict(log.txns)
-        for app, version in taken:
-            newest[app] = max(version, newest.get(app, -1))
-        of_batches = [c for c in commits if c.stamp is None or c.stamp.epoch >= 0]
-        last_apps = max(of_batches, key=lambda commit: commit.version).txn if of_batches else {}
-        apps = dict.fromkeys(app for commit in commits for app in commit.txn)
+        newest = dict(sorted((*log.txns.items(), *taken)))  # of each app id the highest version comes last
         of_queries = {commit.wrote[0] for commit in commits if commit.wrote is not None} - {observed_query}
-        fixed_apps = [app for app in apps if app not in of_queries and not _is_made_by_recon(app, pipeline, sink)]
-        return cls(taken, newest, [app for app in last_apps if app in fixed_apps], fixed_apps)
+        apps = dict.fromkeys(app for commit in commits for app in commit.txn if app not in of_queries)
+        fixed_apps = [app for app in apps if not _is_made_by_recon(app, pipeline, sink)]
+        return cls(taken, newest, [app for app in fixed_apps if app in _last_txn(commits)], fixed_apps)
 
-    def skipping(self, batch_id: int, *, beyond: bool) -> str | None:
-        """The app id under which another write of the same epoch has used the batch_id.
+    def skipping(self, batch_id: int, *, new_epoch: bool, beyond: bool) -> str | None:
+        """The app id under which another write has used the batch_id; None for none.
 
-        So it is where settings leaked into another write's session. `beyond`: the batch_id is higher than those of all
-        entries, so that every higher number was another write's, too.
+        So it is where settings leaked into another write's session, and in a new epoch under any fixed app id.
+        `beyond`: the batch_id is higher than those of all entries, so that every higher number was another write's,
+        too.
         """
-        for app in self.last_apps:
-            if (app, batch_id) in self.taken or (beyond and self.newest.get(app, -1) >= batch_id):
+        for app in self.fixed_apps if new_epoch else self.last_apps:
+            higher = (new_epoch or beyond) and self.newest.get(app, -1) >= batch_id
+            if higher or (app, batch_id) in self.taken:
                 return app
         return None
 
-    def skipping_a_new_epoch(self, batch_id: int) -> str | None:
-        """The app id under which an earlier epoch used the batch_id."""
-        return next((app for app in self.fixed_apps if self.newest.get(app, -1) >= batch_id), None)
+
+def _last_txn(commits: Sequence[TableCommit]) -> Mapping[str, int]:
+    """The transaction numbers of the newest commit that is no release from quarantine."""
+    of_batches = [commit for commit in commits if commit.stamp is None or commit.stamp.epoch >= 0]
+    return max(of_batches, key=lambda commit: commit.version).txn if of_batches else {}
 
 
 def _is_made_by_recon(app: str, pipeline: str, sink: str | None) -> bool:

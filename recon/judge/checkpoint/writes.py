@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
-from typing import NamedTuple
 
+from recon.base.lazy import np
 from recon.judge.checkpoint.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.judge.checkpoint.transactions import Transactions
 from recon.judge.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
 from recon.judge.history.table_history import TableHistory
-from recon.judge.row_counts import ReadStretches
 from recon.judge.second_calls import second_calls
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
-    DeltaCommit,
     EntryHead,
     ReconStamp,
+    TableCommit,
 )
+from recon.model.grouping import grouped
 from recon.model.offsets import Spans
-
-
-class FirstReadings(NamedTuple):
-    """Which entry read each offset of a topic partition first.
-
-    A place is an entry's in reading order. `lowest` has the lowest offset that was read up to each place, ascending.
-    """
-
-    stretches: ReadStretches
-    lowest: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, covered: Coverage, key: Key) -> FirstReadings:
-        """The readings of a topic partition, whatever its topic ids."""
-        stretches = ReadStretches(
-            covered, [(key, s) for incarnation in covered.incarnations.get(key, ()) for s in incarnation.stretches]
-        )
-        every = Spans.of((s.start, s.end) for _, s in stretches.stretches if s.end > s.start)
-        starts = sorted((covered.place(piece.entry), piece.start) for piece in stretches.pieces(every))
-        return cls(stretches, list(accumulate(starts, lambda a, b: (b[0], min(a[1], b[1])))))
-
-    def held_before(self, place: int, wanted: Spans, complete: bool) -> bool:
-        """Whether all of `wanted` was read before a place, or lies below what an incomplete ledger begins with."""
-        earlier = bisect_left(self.lowest, place, key=lambda reading: reading[0])
-        if not complete and earlier:
-            wanted = wanted.minus(Spans.of([(0, self.lowest[earlier - 1][1])]))
-        pieces = list(self.stretches.pieces(wanted))
-        place_of = self.stretches.covered.place
-        return sum(piece.size for piece in pieces) == wanted.size and all(place_of(p.entry) < place for p in pieces)
 
 
 @dataclass
@@ -68,7 +37,6 @@ class Writes:
     observed: bool = False
     own_function: bool = False
     placed_by_rows: bool = False
-    _readings: dict[Key, FirstReadings] = field(default_factory=dict)
 
     def entry_of(self, batch: CheckpointBatch) -> int | None:
         """The newest entry that accounts for this plan: same query, same number, same ranges.
@@ -86,7 +54,7 @@ class Writes:
                 return entry
         return None
 
-    def commit_of(self, batch: CheckpointBatch) -> DeltaCommit | None:
+    def commit_of(self, batch: CheckpointBatch) -> TableCommit | None:
         """The newest commit without an entry that accounts for this plan."""
         plan = planned_ranges(batch)
         for commit, stamp in reversed(self.stamped.get((self.checkpoint.query_id, batch.batch_id), ())):
@@ -107,7 +75,7 @@ class Writes:
 
     def incarnation(self, key: Key) -> TopicIncarnation | None:
         """The newest incarnation that the ledger knows of a topic partition."""
-        incarnations = self.covered.incarnations.get(key) if self.covered is not None else None
+        incarnations = self.covered.incarnations.get(key)
         return incarnations[-1] if incarnations else None
 
     def topic_id(self, key: Key) -> str | None:
@@ -116,8 +84,8 @@ class Writes:
         A partition that no entry has is one of the topic that the other partitions are of.
         """
         incarnation = self.incarnation(key)
-        if incarnation is not None or self.covered is None:
-            return incarnation.topic_id if incarnation is not None else None
+        if incarnation is not None:
+            return incarnation.topic_id
         of_topic = (of[-1] for other, of in self.covered.incarnations.items() if other.topic == key.topic)
         ids = {of_partition.topic_id for of_partition in of_topic}
         return ids.pop() if len(ids) == 1 else None
@@ -138,7 +106,7 @@ class Writes:
     @cached_property
     def first_entry(self) -> EntryHead | None:
         """The first entry of the whole ledger; None where earlier ones are not in the slice."""
-        if self.history.ledger is None or not self.history.ledger.complete:
+        if not self.history.is_complete:
             return None
         return min(
             (head for head in self.heads if head.is_micro_batch), key=lambda h: (h.epoch, h.batch_id), default=None
@@ -149,22 +117,18 @@ class Writes:
 
     def skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
         """The app id under which Delta takes this write for one that the table has already; None for none."""
-        if new_epoch:
-            return self.transactions.skipping_a_new_epoch(batch.batch_id)
-        return self.transactions.skipping(batch.batch_id, beyond=batch.batch_id > self._last_recorded)
+        beyond = batch.batch_id > max(self._entries, default=-1)
+        return self.transactions.skipping(batch.batch_id, new_epoch=new_epoch, beyond=beyond)
 
     @cached_property
-    def covered(self) -> Coverage | None:
-        """The ledger's ranges; None when it has no entry."""
-        return coverage(self.history.ledger) if self.history.ledger is not None else None
+    def covered(self) -> Coverage:
+        """The ledger's ranges."""
+        return coverage(self.history.ledger)
 
     @cached_property
-    def stamped(self) -> Mapping[tuple[str, int], Sequence[tuple[DeltaCommit, ReconStamp]]]:
+    def stamped(self) -> Mapping[tuple[str, int], Sequence[tuple[TableCommit, ReconStamp]]]:
         """This sink's commits by (query_id, batch_id), newest last."""
-        of_batch: dict[tuple[str, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
-        for commit, stamp in self.history.own:
-            of_batch.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
-        return of_batch
+        return grouped(((stamp.query_id, stamp.batch_id), (commit, stamp)) for commit, stamp in self.history.own)
 
     @cached_property
     def unseen(self) -> Mapping[int, int]:
@@ -175,26 +139,28 @@ class Writes:
                 versions.setdefault(commit.wrote[1], version)
         return versions
 
-    def unplaced(self, batch: CheckpointBatch, following: CheckpointBatch | None) -> DeltaCommit | None:
+    def unplaced(self, batch: CheckpointBatch) -> TableCommit | None:
         """A commit that may be a micro-batch's, or another's, where a function of the user's own writes.
 
         It has the number under some application id and was taken for no micro-batch, or adds rows between this plan and
         the next one and has no number at all. Where rows alone say which micro-batch a commit is of, it may be of any
         time since the first entry.
         """
-        until = None if following is None else following.planned_at
-        first = min(self._entered_versions, default=0)
-        for commit in self.history.log.commits.values():
-            placed = commit.stamp is not None or commit.version in self._entered_versions
-            placed = placed or commit.version <= self.history.looked_up_to
-            if placed or (commit.wrote is not None and commit.wrote[0]):
-                continue
-            in_time = batch.planned_at is not None and commit.timestamp >= batch.planned_at
-            in_time = in_time and (until is None or commit.timestamp <= until)
-            in_time = in_time or (self.placed_by_rows and commit.version > first)
+        first, planned = min(self._entered_versions, default=0), batch.planned_at
+        until = next((b.planned_at for b in self.checkpoint.batches if b.batch_id == batch.batch_id + 1), None)
+        for commit in self._of_nobody:
+            in_time = planned is not None and planned <= commit.timestamp <= (until or commit.timestamp)
+            in_time |= self.placed_by_rows and commit.version > first
             if batch.batch_id in commit.txn.values() or (in_time and commit.adds_rows):
                 return commit
         return None
+
+    @cached_property
+    def _of_nobody(self) -> Sequence[TableCommit]:
+        """The commits since the last audit that were taken for no micro-batch, and name no query."""
+        commits = (c for v, c in self.history.log.commits.items() if v not in self._entered_versions)
+        later = (c for c in commits if c.stamp is None and c.version > self.history.looked_up_to)
+        return [commit for commit in later if commit.wrote is None or not commit.wrote[0]]
 
     def unplaced_since(self) -> Sequence[int]:
         """The versions since the last entry of which it is not known what the query read into them, if anything."""
@@ -208,8 +174,7 @@ class Writes:
     @cached_property
     def _entered_versions(self) -> set[int]:
         """The versions of the sink that entries name."""
-        ledger = self.history.ledger
-        recorded = [version for _, _, version in ledger.recorded] if ledger is not None else []
+        recorded = (version for _, _, version in self.history.ledger.recorded)
         return {version for version in (*recorded, *(head.sink_version for head in self.heads)) if version is not None}
 
     @cached_property
@@ -226,25 +191,18 @@ class Writes:
     @cached_property
     def _entries(self) -> Mapping[int, Sequence[int]]:
         """This query's ledger entries by batch_id, in reading order, replays left out."""
-        entries: dict[int, list[int]] = {}
-        for entry in self.covered.order if self.covered is not None else ():
-            if self.heads[entry].query_id == self.checkpoint.query_id:
-                entries.setdefault(self.heads[entry].batch_id, []).append(entry)
-        return entries
+        mine = (entry for entry in self.covered.order if self.heads[entry].query_id == self.checkpoint.query_id)
+        return grouped((self.heads[entry].batch_id, entry) for entry in mine)
 
     def entered_later(self, batch: CheckpointBatch) -> bool:
         """Whether the entry of a plan stands behind the audited period."""
-        ledger = self.history.ledger
-        return ledger is not None and (self.checkpoint.query_id, batch.batch_id) in ledger.later
+        return (self.checkpoint.query_id, batch.batch_id) in self.history.ledger.later
 
     @cached_property
     def tried_again(self) -> set[int]:
         """Entries that a micro-batch of the period repeats; those of which a second call was not written left out."""
-        covered = self.covered
-        if covered is None:
-            return set()
-        unwritten = {call.entry for call in second_calls(covered).values() if call.differs}
-        repeated = {first for replay, first in covered.replays.items() if covered.judged(replay)}
+        unwritten = {call.entry for call in second_calls(self.covered).values() if call.differs}
+        repeated = {first for replay, first in self.covered.replays.items() if self.covered.judged(replay)}
         return repeated - unwritten
 
     @property
@@ -268,16 +226,19 @@ class Writes:
     @cached_property
     def _ranges(self) -> Mapping[int, Ranges]:
         """Ranges of the entries that carry a batch_id of the checkpoint."""
-        assert self.history.ledger is not None
         wanted = [entry for batch in self.checkpoint.batches for entry in self._entries.get(batch.batch_id, ())]
         return {entry: ranges_of(self.history.ledger, entry) for entry in wanted}
 
     def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
-        """Whether entries read before this one hold the offsets that it left out."""
-        assert self.history.ledger is not None and self.covered is not None
-        if key not in self._readings:
-            self._readings[key] = FirstReadings.of(self.covered, key)
-        return self._readings[key].held_before(self.covered.place(entry), rest, self.history.ledger.complete)
+        """Whether entries read before this one hold the offsets that it left out, or what lies before the slice."""
+        ledger, order = self.covered.slice, self.covered.order
+        ranges, topics = ledger.ranges, [topic[:2] == key[:2] for topic in ledger.ranges.topics]
+        mine = np.isin(ranges.entry, order[: order.index(entry)]) & (ranges.partition == key.partition)
+        mine &= np.array(topics, np.bool_)[ranges.topic] & (ranges.start < ranges.end)
+        held = Spans.of(zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True))
+        if held and not ledger.complete:
+            held = held.union(Spans.of([(0, next(iter(held)).start)]))
+        return not rest.minus(held)
 
     @cached_property
     def transactions(self) -> Transactions:
@@ -285,7 +246,3 @@ class Writes:
         commits = [commit for commits in self.stamped.values() for commit, _ in commits]
         observed_query = self.checkpoint.query_id if self.observed else None
         return Transactions.of(self.history.log, commits, self.history.pipeline, self.history.sink, observed_query)
-
-    @cached_property
-    def _last_recorded(self) -> int:
-        return max(self._entries, default=-1)

@@ -9,54 +9,46 @@ an entry nor a stamp that was edited to cover a gap hides it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from recon.judge.history.recon_commits import own_writes, same_offsets, unrecorded
-from recon.lazy import np
+from recon.base.lazy import np
+from recon.judge.history.sink_history import SinkHistory
 from recon.model import (
+    AuditTime,
+    CheckpointWitness,
     EntryHead,
     LedgerSlice,
     RangeTable,
     ReconStamp,
     SinkCommit,
-    Witnesses,
     offsets_text,
     parse_offsets,
 )
 from recon.model.offsets import OffsetSpan, Span, Spans
-from recon.model.once import once
+from recon.model.once import kept
 
 
-def entries_with_unrecorded_commits(witnesses: Witnesses) -> LedgerSlice | None:
-    """The judged sink's entries with an entry more for each commit that lacks one; None without any entry.
-
-    Where the sink's record was not read, the ledger alone.
-    """
-    ledger = witnesses.ledger
-    if ledger is None or not ledger.heads:
-        return None
-    record = witnesses.table_log or witnesses.sink_record
-    return once(
-        ledger,
-        entries_with_unrecorded_commits,
-        lambda: _with(_as_stamped(ledger, [write.stamp for write in own_writes(witnesses)]), unrecorded(witnesses)),
-        record,
-    )
+@kept
+def with_unrecorded_commits(
+    ledger: LedgerSlice, history: SinkHistory, time: AuditTime, checkpoint: CheckpointWitness | None
+) -> LedgerSlice:
+    """A sink's entries, with an entry more for each commit that lacks one."""
+    return _with(_as_stamped(ledger, history), history.unrecorded(time, checkpoint))
 
 
-def _as_stamped(ledger: LedgerSlice, stamps: Iterable[ReconStamp]) -> LedgerSlice:
+def _as_stamped(ledger: LedgerSlice, history: SinkHistory) -> LedgerSlice:
     """The entries, with the ranges that they do not only claim where no commit of their micro-batch carries theirs."""
     written: dict[tuple[int, int], list[ReconStamp]] = {}
-    for stamp in stamps:
-        written.setdefault((stamp.epoch, stamp.batch_id), []).append(stamp)
+    for write in history.own_writes:
+        written.setdefault((write.stamp.epoch, write.stamp.batch_id), []).append(write.stamp)
     broken = {*ledger.broken}
     other = {
         entry: _ranges_of(ledger, entry, of_batch[-1], believed=entry not in broken)
         for entry, head in enumerate(ledger.heads)
         # What recon did not write itself carries no stamp: its ranges follow from the entries.
         if not head.is_observed and (of_batch := written.get((head.epoch, head.batch_id)))
-        if not any(same_offsets(ledger, entry, stamp) for stamp in of_batch)
+        if not any(history.has_ranges_of(entry, stamp) for stamp in of_batch)
     }
     if not other:
         return ledger
@@ -72,12 +64,14 @@ def _ranges_of(ledger: LedgerSlice, entry: int, stamp: ReconStamp, *, believed: 
     if not believed:
         return stamped
     entered: dict[tuple[int, str, int], list[Span]] = {}
-    for one in ledger.ranges.of(entry):
-        entered.setdefault((one.source, one.topic, one.partition), []).append(one.span)
+    for read in ledger.ranges.of(entry):
+        entered.setdefault((read.source, read.topic, read.partition), []).append(read.span)
     return [
-        one._replace(start_offset=span.start, end_offset=span.end)
-        for one in stamped
-        for span in Spans.of([one.span]).intersect(Spans.of(entered.get((one.source, one.topic, one.partition), ())))
+        read._replace(start_offset=span.start, end_offset=span.end)
+        for read in stamped
+        for span in Spans.of([read.span]).intersect(
+            Spans.of(entered.get((read.source, read.topic, read.partition), ()))
+        )
     ]
 
 

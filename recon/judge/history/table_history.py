@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
+from recon.base.text import plural
+from recon.judge.history.sink_history import (
+    Claim,
+    Number,
+    Repeated,
+    SinkHistory,
+    entry_may_follow,
+    looked_at_all,
+    number_of,
+)
 from recon.model import (
-    DeltaCommit,
-    DeltaWitness,
+    AuditTime,
+    CheckpointWitness,
+    Code,
     EntryHead,
     KnownTable,
     LedgerSlice,
+    PreviousAudit,
     ReconStamp,
     SinkCommit,
+    TableCommit,
+    TableLog,
     Unstamped,
     Witnesses,
     known,
 )
 from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Spans
-from recon.model.once import once
-from recon.model.proof import OpenFinding
+from recon.model.once import kept
+from recon.model.proof import OpenFinding, SinkProof, memory_of
 from recon.model.wire.columns import SOURCE_OFFSET
 from recon.model.wire.stamp import reads_any_of
 from recon.model.wire.values import loads, mapping, text
@@ -51,29 +66,29 @@ class TableVersion(SinkMemory):
 
 
 @dataclass(frozen=True, eq=False)
-class TableHistory:
+class TableHistory(SinkHistory):
     """What happened to a Delta or Iceberg table, as its log tells one who knows the ledger and the audit before.
 
     Attributes:
         log: the commits that the table still shows.
         pipeline: whose writes are recon's own, with `sink`.
         sink: the sink; its other writers are others.
-        ledger: the entries that claim commits; None where there are none, and for one who asks the log alone.
-        known: the table as an earlier audit read it, None before the first.
-        open: the findings that earlier audits left.
+        ledger: the entries that claim commits; none for one who asks the log alone.
+        proof: the state that earlier audits left.
+        previous: what the last audit recorded.
     """
 
-    log: DeltaWitness
+    log: TableLog
     pipeline: str = ""
     sink: str | None = None
-    ledger: LedgerSlice | None = None
-    known: KnownTable | None = None
-    open: Sequence[OpenFinding] = ()
+    ledger: LedgerSlice = field(default_factory=LedgerSlice.empty)
+    proof: SinkProof | None = None
+    previous: PreviousAudit | None = None
 
     # -- which commits still count -----------------------------------------------------------------------------------
 
     @cached_property
-    def commits(self) -> Sequence[DeltaCommit]:
+    def commits(self) -> Sequence[TableCommit]:
         """The commits of the log, by version."""
         return [commit for _, commit in sorted(self.log.commits.items())]
 
@@ -100,7 +115,7 @@ class TableHistory:
         return version <= floor or version in versions
 
     @cached_property
-    def acting(self) -> Sequence[DeltaCommit]:
+    def acting(self) -> Sequence[TableCommit]:
         """The commits that still count, by version."""
         return [commit for commit in self.commits if self.stands(commit.version)]
 
@@ -131,32 +146,24 @@ class TableHistory:
 
     @cached_property
     def restores(self) -> Sequence[int]:
-        """The versions of the RESTOREs that still act and undid rows."""
-        return [c.version for c in self.acting if c.is_restore and not self._undid_no_rows(c)]
-
-    def _undid_no_rows(self, restore: DeltaCommit) -> bool:
-        """Whether a RESTORE undid nothing but other RESTOREs, and commits that changed no data."""
-        target = restore.restored_version
-        if target is None:
-            return False
-        undone = [self.log.commits.get(version) for version in range(target + 1, restore.version)]
-        return all(commit is not None and (commit.is_restore or not commit.data_change) for commit in undone)
+        """The versions of the RESTOREs that still act."""
+        return [commit.version for commit in self.acting if commit.is_restore]
 
     # -- recon's own writes ------------------------------------------------------------------------------------------
 
-    def is_own(self, commit: DeltaCommit) -> bool:
+    def is_own(self, commit: TableCommit) -> bool:
         """Whether recon made a commit for the sink."""
         return commit.stamp is not None and commit.stamp.is_of(self.pipeline, self.sink)
 
     @cached_property
-    def own(self) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
+    def own(self) -> Sequence[tuple[TableCommit, ReconStamp]]:
         """The commits that recon made for the sink, by version."""
         return [(commit, commit.stamp) for commit in self.commits if commit.stamp is not None and self.is_own(commit)]
 
     @cached_property
+    @override
     def own_writes(self) -> Sequence[SinkCommit]:
-        """The same as every sink's own record has them."""
-        return [SinkCommit(version=c.version, stamp=stamp, rows=c.rows_taken, at=c.timestamp) for c, stamp in self.own]
+        return [as_write(commit, stamp) for commit, stamp in self.own]
 
     @cached_property
     def standing(self) -> Mapping[tuple[int, int], Sequence[int]]:
@@ -173,14 +180,14 @@ class TableHistory:
         return {number: several for number, several in self.standing.items() if len(several) > 1}
 
     @cached_property
-    def appends(self) -> Mapping[tuple[int | None, int, int], DeltaCommit]:
+    def appends(self) -> Mapping[tuple[int | None, int, int], TableCommit]:
         """The commits of the sink that added all rows of their files, by (version, epoch, batch_id).
 
         The versions of a table that was made anew are those of other micro-batches.
         """
         return {(c.version, stamp.epoch, stamp.batch_id): c for c, stamp in self.own if not c.is_merge}
 
-    def unseen(self, after: int = -1, before: int | None = None) -> Sequence[DeltaCommit]:
+    def unseen(self, after: int = -1, before: int | None = None) -> Sequence[TableCommit]:
         """The micro-batches between two versions, both excluded, that Spark's own sink wrote and nobody saw in time.
 
         What they read is not known.
@@ -193,22 +200,87 @@ class TableHistory:
 
     # -- what the entries claim --------------------------------------------------------------------------------------
 
-    @property
-    def heads(self) -> Sequence[EntryHead]:
-        """The entries."""
-        return self.ledger.heads if self.ledger is not None else ()
+    @override
+    def shown(self, entry: int) -> Claim:
+        head, log = self.heads[entry], self.log
+        version, commit = head.sink_version, self.commit_of(head)
+        if version is not None and log.undone(version):
+            return Claim(Code.MUTATED)  # reported with what was rolled back
+        if commit is not None:
+            other = self._other_write(entry, commit)
+            reason = other or _other_rows(head, commit)
+            return Claim(Code.LEDGER_ORPHAN if reason else None, reason, is_there=not other)
+        if head.rows_written == 0 and self.width[entry] == 0:
+            return Claim(Code.EMPTY)
+        if self.is_beyond(version):
+            reason = f"the ledger claims version {version} of {log.location}, whose log ends at version {log.last}"
+            return Claim(Code.LEDGER_ORPHAN, reason)
+        # Versions that are missing in between are reported once for all.
+        return Claim(Code.ATTESTED_ONLY if self.is_cleaned_up(version) else Code.INCONCLUSIVE)
 
-    @property
-    def anchors(self) -> Sequence[EntryHead]:
-        """The entries before the period."""
-        return self.heads[: self.ledger.anchors] if self.ledger is not None else ()
+    def _other_write(self, entry: int, commit: TableCommit) -> str:
+        """Why the commit that an entry claims is another write's; "" where it is the entry's own."""
+        head, stamp = self.heads[entry], commit.stamp
+        claimed = f"version {commit.version}, which the ledger claims,"
+        if stamp is None:
+            return f"{claimed} has no stamp ({commit.operation})"
+        if number_of(stamp) != number_of(head) or not stamp.is_of(self.pipeline, self.sink):
+            return f"{claimed} is a write of {stamp.label}"
+        return "" if self.has_ranges_of(entry, stamp) else f"{claimed} has other offset ranges"
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether no entry stands before these."""
-        return self.ledger is None or self.ledger.complete
+    @override
+    def repeated(self) -> Iterator[Repeated]:
+        for number, write in self.newest.items():
+            versions = {*self.standing.get(number, ())}
+            # A version that entries claim counts, though its log is no longer read, or it has no rows; one that a
+            # RESTORE undid does not.
+            versions |= {version for version in self._claimed_by.get(number, ()) if versions and self.stands(version)}
+            is_known = (write.version or 0) <= self.looked_up_to
+            if len(versions) > 1 and not is_known and not self._is_cleaned(write.stamp, max(versions)):
+                yield Repeated([write.stamp] * len(versions), sorted(versions))
 
-    def commit_of(self, head: EntryHead) -> DeltaCommit | None:
+    @cached_property
+    def _claimed_by(self) -> Mapping[Number, set[int]]:
+        """The versions of this table that entries claim, by (epoch, batch_id)."""
+        claimed: dict[Number, set[int]] = {}
+        heads = ((h.epoch, h.batch_id, h.sink_version) for h in self.heads if self.in_this_table(h))
+        for epoch, batch_id, version in (*heads, *self.ledger.recorded):
+            commit = self.log.commits.get(version) if version is not None else None
+            stamp = commit.stamp if commit is not None else None
+            if version is not None and (stamp is None or number_of(stamp) == (epoch, batch_id)):
+                claimed.setdefault((epoch, batch_id), set()).add(version)
+        return claimed
+
+    def _is_cleaned(self, stamp: ReconStamp, version: int) -> bool:
+        """Whether repairs looked at every offset of a write after a version, and removed the doubled rows."""
+        removals = {i: head.sink_version or 0 for i, head in enumerate(self.heads) if head.is_removal}
+        later = [i for i, removal in removals.items() if removal > version and self.stands(removal)]
+        return looked_at_all([span for i in later for span in self.ledger.ranges.of(i)], stamp)
+
+    @override
+    def is_in_progress(self, write: SinkCommit, now: datetime, checkpoint: CheckpointWitness | None) -> bool:
+        """Nor is it once a later commit took rows away: which of them were of this write must be judged at once."""
+        later = (commit for commit in self.commits if commit.version > (write.version or 0))
+        in_progress = super().is_in_progress(write, now, checkpoint)
+        return in_progress and not any(c.is_restore or removes_rows(c) for c in later)
+
+    @override
+    def _is_asked(self, write: SinkCommit, time: AuditTime, checkpoint: CheckpointWitness | None) -> bool:
+        version = write.version or 0
+        if version <= self.looked_up_to or write.at > time.now or self._is_of_earlier(write, time.begin):
+            return False
+        # The entry comes a moment after the commit.
+        may_follow = version > self.last_entered and entry_may_follow(write, time)
+        return not may_follow and not self.is_in_progress(write, time.now, checkpoint)
+
+    def _is_of_earlier(self, write: SinkCommit, begin: datetime | None) -> bool:
+        """Whether a release or a repair is the business of earlier audits: only the newest before it are known."""
+        if begin is None or write.at >= begin:
+            return False
+        newer = (head for head in self.anchors if not head.is_micro_batch and head.epoch == write.stamp.epoch)
+        return any(head.batch_id > write.stamp.batch_id for head in newer)
+
+    def commit_of(self, head: EntryHead) -> TableCommit | None:
         """What the log has under the version that an entry claims."""
         return None if head.sink_version is None else self.log.commits.get(head.sink_version)
 
@@ -222,7 +294,7 @@ class TableHistory:
             return True
         commit = self.commit_of(head)
         stamp = commit.stamp if commit is not None else None
-        return stamp is not None and (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
+        return stamp is not None and number_of(stamp) == number_of(head)
 
     @cached_property
     def has_former(self) -> bool:
@@ -245,6 +317,18 @@ class TableHistory:
         return -1 if self.has_former else min(self.claimed, default=self.log.last or 0)
 
     # -- what earlier audits know ------------------------------------------------------------------------------------
+
+    @cached_property
+    def known(self) -> KnownTable | None:
+        """The table as its proof knows it; as an earlier audit read it, where nothing is proved yet.
+
+        Where there is a proof, it alone is asked: an audit that did not advance it may have read another table since,
+        or counted rows of which it proved nothing. Where there is none, that audit may be one of a part of the ledger.
+        """
+        judged, proof = memory_of(self.proof, TableVersion), self.proof
+        if proof is None or judged is None or judged.table_id is None or judged.version is None:
+            return None if self.previous is None else self.previous.tables.get(self.sink or "")
+        return KnownTable(table_id=judged.table_id, version=judged.version, read_at=proof.at, position=proof.position)
 
     @property
     def is_another(self) -> bool:
@@ -284,13 +368,14 @@ class TableHistory:
     @cached_property
     def told_gone(self) -> frozenset[int]:
         """The entries of which findings that are open or accepted name all offsets as gone with their commits."""
-        gone = [found for found in self.open if found.check == "delta_history" and found.is_loss and found.spans]
-        return _told_gone(self.ledger, gone) if self.ledger is not None and gone else frozenset()
+        open_ = self.proof.open if self.proof is not None else ()
+        gone = [found for found in open_ if found.check == "delta_history" and found.is_loss and found.spans]
+        return _told_gone(self.ledger, gone) if gone else frozenset()
 
     # -- what others did, and what was taken away --------------------------------------------------------------------
 
     @cached_property
-    def others(self) -> Sequence[DeltaCommit]:
+    def others(self) -> Sequence[TableCommit]:
         """The commits of the period that changed data, still count, and are not of this pipeline's sink.
 
         Another program made them, or another pipeline of recon's. Those of a pipeline that reads other topics are left
@@ -302,7 +387,7 @@ class TableHistory:
         first = -1 if self.is_complete and not observed else self.first_claimed
         return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
 
-    def _may_meet_own(self, commit: DeltaCommit) -> bool:
+    def _may_meet_own(self, commit: TableCommit) -> bool:
         """Whether a commit is of others, and may have rows of our offsets, or have taken some away."""
         stamp = commit.stamp
         if not commit.data_change or commit.is_restore or commit.version in self.log.unstamped or self.is_own(commit):
@@ -312,7 +397,7 @@ class TableHistory:
 
     @cached_property
     def _topics(self) -> Collection[str]:
-        return {name for _, name, _ in self.ledger.ranges.topics} if self.ledger is not None else ()
+        return {name for _, name, _ in self.ledger.ranges.topics}
 
     @cached_property
     def _offsets_since(self) -> int:
@@ -323,13 +408,13 @@ class TableHistory:
         return next((commit.version for commit in self.acting if SOURCE_OFFSET in _added_columns(commit)), -1)
 
     @cached_property
-    def judged(self) -> Sequence[DeltaCommit]:
+    def judged(self) -> Sequence[TableCommit]:
         """The commits that still count behind those that earlier audits judged, or behind the first claimed one."""
         first = self.first_claimed if self.is_complete else self.looked_up_to
         return [commit for commit in self.acting if commit.version > first]
 
     @cached_property
-    def removals(self) -> Sequence[DeltaCommit]:
+    def removals(self) -> Sequence[TableCommit]:
         """Judged commits of others that took rows away, or put others in their place."""
         return [commit for commit in self.judged if changes_rows(commit) or loses_rows(commit)]
 
@@ -363,32 +448,53 @@ class TableHistory:
         return {v for v in shown if v < wiped_by or not self.stands(v)} | {*self.rolled_back}
 
     @property
-    def strangers(self) -> Sequence[DeltaCommit]:
+    def strangers(self) -> Sequence[TableCommit]:
         """Judged commits that only added rows, and that no writer of recon's made."""
         unstamped = (c for c in self.judged if c.stamp is None and c.version not in self.log.unstamped)
         return [c for c in unstamped if c.data_change and not (c.is_restore or changes_rows(c))]
 
 
-def history_of(witnesses: Witnesses, ledger: LedgerSlice | None) -> TableHistory | None:
-    """What happened to the judged sink's table; None where it is none, or its log was not read.
+def history_of(seen: Witnesses, ledger: LedgerSlice) -> TableHistory | None:
+    """What happened to the judged sink's table, as these entries know it; None where it is none, or was not read."""
+    return _of(ledger, seen.table_log, seen.proof, known(seen.previous)) if seen.table_log is not None else None
 
-    It is made once for all checks that see the same entries, log, proof and previous audit.
+
+@kept
+def _of(ledger: LedgerSlice, log: TableLog, proof: SinkProof | None, previous: PreviousAudit | None) -> TableHistory:
+    return TableHistory(log, ledger.pipeline, ledger.sink, ledger, proof, previous)
+
+
+def as_write(commit: TableCommit, stamp: ReconStamp) -> SinkCommit:
+    """A commit as every sink's own record has its writes."""
+    return SinkCommit(version=commit.version, stamp=stamp, rows=commit.rows_taken, at=commit.timestamp)
+
+
+def _other_rows(head: EntryHead, commit: TableCommit) -> str:
+    """How a commit has other rows than its entry; "" where it has the same, or does not say.
+
+    Of a repair's removal of doubled rows those that it took away count as well.
     """
-    log, proof = witnesses.table_log, witnesses.proof
-    if log is None:
-        return None
-    open_ = proof.open if proof is not None else ()
-    return once(
-        log if ledger is None else ledger,
-        history_of,
-        lambda: TableHistory(log, witnesses.pipeline, witnesses.sink, ledger, known_table(witnesses), open_),
-        log,
-        proof,
-        witnesses.previous,
-    )
+    if head.is_removal:
+        counts = (commit.metric("numTargetRowsDeleted"), commit.metric("numTargetRowsInserted"))
+        entered = (head.rows_removed, head.rows_written)
+        if commit.is_merge and not commit.metric("numTargetRowsUpdated") and None not in counts and counts == entered:
+            return ""
+        return (
+            f"the ledger claims {entered[0]} rows removed and {entered[1]} put back, and version {commit.version} "
+            f"({commit.operation}) says {counts[0]} and {counts[1]}"
+        )
+    rows = commit.rows_taken
+    if rows is None or head.rows_written in (None, rows, reported(commit)):
+        return ""
+    return f"the ledger claims {head.rows_written:,} rows and version {commit.version} holds {rows:,}"
 
 
-def _added_columns(commit: DeltaCommit) -> Collection[str]:
+def reported(commit: TableCommit) -> int | None:
+    """The rows of a write by its metrics, which a retried stage may inflate."""
+    return commit.metric("numOutputRows") if commit.operation.upper().startswith("WRITE") else None
+
+
+def _added_columns(commit: TableCommit) -> Collection[str]:
     """The names of the columns that a commit added to the table (ALTER TABLE … ADD COLUMNS)."""
     if commit.operation.upper() != "ADD COLUMNS":
         return ()
@@ -398,12 +504,12 @@ def _added_columns(commit: DeltaCommit) -> Collection[str]:
         return ()  # of another form than Spark's: nothing is known of it
 
 
-def changes_rows(commit: DeltaCommit) -> bool:
+def changes_rows(commit: TableCommit) -> bool:
     """Whether a commit that is no write of recon's changed rows: DELETE, UPDATE, MERGE, overwrite and the like."""
     return commit.stamp is None and removes_rows(commit)
 
 
-def removes_rows(commit: DeltaCommit) -> bool:
+def removes_rows(commit: TableCommit) -> bool:
     """Whether a commit took rows out of the table, or put others in their place."""
     if not commit.data_change or commit.is_restore or not commit.files_removed:
         return False
@@ -413,19 +519,19 @@ def removes_rows(commit: DeltaCommit) -> bool:
     return True
 
 
-def loses_rows(commit: DeltaCommit) -> bool:
+def loses_rows(commit: TableCommit) -> bool:
     """Whether a commit that says of itself that it only writes the same rows into other files wrote fewer of them."""
     added, removed = _rewrote(commit) or (None, None)
     return added is not None and removed is not None and added < removed
 
 
-def other_count(commit: DeltaCommit) -> bool:
+def other_count(commit: TableCommit) -> bool:
     """Whether such a commit wrote fewer rows, or more."""
     added, removed = _rewrote(commit) or (None, None)
     return added is not None and removed is not None and added != removed
 
 
-def may_swap_rows(commit: DeltaCommit) -> bool:
+def may_swap_rows(commit: TableCommit) -> bool:
     """Whether nothing shows that such a commit wrote the same rows: it is none of what is known to do so.
 
     Of an Iceberg table all are of one operation; where it has delete files, numbers of rows show nothing.
@@ -436,11 +542,11 @@ def may_swap_rows(commit: DeltaCommit) -> bool:
     return None in rewrote if commit.operation == "REPLACE" else not commit.operation.upper().startswith(_REWRITES)
 
 
-def _rewrote(commit: DeltaCommit) -> tuple[int | None, int | None] | None:
+def _rewrote(commit: TableCommit) -> tuple[int | None, int | None] | None:
     return None if commit.stamp is not None or commit.is_restore else commit.rewrote
 
 
-def wipes(commit: DeltaCommit) -> bool:
+def wipes(commit: TableCommit) -> bool:
     """Whether the commit removed every row that was there, whatever it put in their place."""
     operation, parameters = commit.operation.upper(), commit.operation_parameters
     if not changes_rows(commit):
@@ -456,7 +562,7 @@ def wipes(commit: DeltaCommit) -> bool:
     return _text(parameters, "mode") == "overwrite" and every_row and not dynamic
 
 
-def rows_lost(commit: DeltaCommit) -> int | None:
+def rows_lost(commit: TableCommit) -> int | None:
     """How many rows the commit took away on balance; None when neither metrics nor statistics say so."""
     operation = commit.operation.upper()
     if operation.startswith("UPDATE"):
@@ -470,21 +576,16 @@ def rows_lost(commit: DeltaCommit) -> int | None:
     return None if added is None or removed is None else max(removed - added, 0)
 
 
+def rows_in_all(counts: Iterable[int | None]) -> str:
+    """How many rows these are together, in a sentence."""
+    counts = list(counts)
+    known_counts = [count for count in counts if count is not None]
+    return plural(sum(known_counts), "row") if len(known_counts) == len(counts) else "an unknown number of rows"
+
+
 def _text(parameters: Mapping[str, Any], name: str) -> str:
     value = parameters.get(name)
     return "" if value is None else str(value).strip().lower()
-
-
-def known_table(witnesses: Witnesses) -> KnownTable | None:
-    """The judged sink's table, as its proof knows it; as an earlier audit read it, where nothing is proved yet.
-
-    Where there is a proof, it alone is asked: an audit that did not advance it may have read another table since, or
-    counted rows of which it proved nothing. Where there is none, that audit may be one of a part of the ledger.
-    """
-    proof, judged, previous = witnesses.proof, witnesses.memory(TableVersion), known(witnesses.previous)
-    if proof is None or judged is None or judged.table_id is None or judged.version is None:
-        return None if previous is None else previous.tables.get(witnesses.sink or "")
-    return KnownTable(table_id=judged.table_id, version=judged.version, read_at=proof.at, position=proof.position)
 
 
 def _told_gone(ledger: LedgerSlice, gone: Sequence[OpenFinding]) -> frozenset[int]:
@@ -492,9 +593,13 @@ def _told_gone(ledger: LedgerSlice, gone: Sequence[OpenFinding]) -> frozenset[in
     empty = ranges.start >= ranges.end
     told = empty.copy()
     for place, (_, topic, topic_id) in enumerate(ranges.topics):
-        for partition in {one.finding.partition or 0 for one in gone}:
-            mine = (one for one in gone if one.is_in(topic, partition) and one.finding.topic_id in (None, topic_id))
-            for start, end in Spans.of(span for one in mine for span in one.spans):
-                of_partition = (ranges.topic == place) & (ranges.partition == partition)
-                told |= of_partition & (ranges.start >= start) & (ranges.end <= end)
+        named: dict[int, Spans] = {}
+        for of in gone:
+            partition = of.finding.partition or 0
+            if of.is_in(topic, partition) and of.finding.topic_id in (None, topic_id):
+                named[partition] = of.spans.union(named.get(partition, Spans()))
+        for partition, spans in named.items():
+            mine = (ranges.topic == place) & (ranges.partition == partition)
+            for start, end in spans:
+                told |= mine & (ranges.start >= start) & (ranges.end <= end)
     return frozenset(ranges.entry[~empty].tolist()) - frozenset(ranges.entry[~told].tolist())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from recon.judge.findings import Findings, named
-from recon.judge.history.delta_changes import report_gone
+from recon.base.text import some
+from recon.judge.findings import Findings
+from recon.judge.history.table_changes import report_gone
 from recon.judge.history.table_history import TableHistory
 from recon.model import Code, EntryHead, KnownTable, LedgerSlice
-from recon.text import some
+from recon.model.ledger import named
 
 
 def judge_identity(
     history: TableHistory,
     ledger: LedgerSlice,
-    orphans: Mapping[int, str],
+    orphans: Collection[int],
     confirmed: Collection[int],
     findings: Findings,
 ) -> frozenset[int]:
@@ -31,7 +32,7 @@ def judge_identity(
     why, lacking = _known_otherwise(history, orphans, confirmed)
     former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, history)} - set(confirmed)
     why = why or _written_elsewhere(history, former - told)
-    begun, before = _begun_again(ledger, [entry for entry in orphans if entry not in former | told], confirmed)
+    begun, before = _begun_again(ledger, {*orphans} - former - told, confirmed)
     lacking |= former | before
     _report(history, ledger, why or begun, lacking - told, findings)
     return frozenset(lacking | (told - set(confirmed)))
@@ -73,7 +74,11 @@ def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:
 
 def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
     """Whether an entry's rows were written to a table that was there before this one."""
-    return head.sink_version is not None and head.rows_written != 0 and not history.in_this_table(head)
+    return _brought_rows(head) and not history.in_this_table(head)
+
+
+def _brought_rows(head: EntryHead) -> bool:
+    return head.sink_version is not None and head.rows_written != 0
 
 
 def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
@@ -90,11 +95,7 @@ def _known_otherwise(
     log, known = history.log, history.known
     if known is None or not (history.is_another or history.is_put_back):
         return "", set()
-    earlier = {
-        entry
-        for entry, head in enumerate(history.heads)
-        if _of_then(head, known) and head.sink_version is not None and head.rows_written != 0
-    }
+    earlier = {i for i, head in enumerate(history.heads) if _of_then(head, known) and _brought_rows(head)}
     read = f"the audit of {known.read_at:%Y-%m-%d %H:%M:%S}Z read"
     if not history.is_another:
         why = f"the log of {log.location} ends at version {log.last}, and {read} version {known.version}"
@@ -112,20 +113,17 @@ def _of_then(head: EntryHead, known: KnownTable) -> bool:
 
 
 def _begun_again(ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int]) -> tuple[str, set[int]]:
-    """Where the chain's versions begin again, in a sentence, and the entries before it whose commits are not there."""
-    heads = ledger.heads
-    highest: tuple[int, int] | None = None  # version and entry of the orphan with the highest version so far
-    why, begun = "", -1
-    for entry, head in enumerate(heads):
-        version = head.sink_version
-        if version is None:
-            continue
-        if entry in orphans and (highest is None or version > highest[0]):
-            highest = version, entry
-        elif entry in confirmed and highest is not None and version <= highest[0]:
-            begun = entry
-            versions = some(
-                (f"{named(heads[highest[1]])} as version {highest[0]}", f"later {named(head)} as {version}")
-            )
+    """Where the chain's versions begin again, in a sentence, and the entries before it whose commits are not there.
+
+    A restored entry does not know its table's id.
+    """
+    why, begun, highest = "", -1, (-1, -1)  # version and entry of the orphan with the highest version so far
+    for entry in sorted({*orphans, *confirmed}):
+        head, version = ledger.heads[entry], ledger.heads[entry].sink_version
+        if version is not None and entry in orphans:
+            highest = max(highest, (version, entry))
+        elif version is not None and version <= highest[0]:
+            begun, orphan = entry, ledger.heads[highest[1]]
+            versions = some((f"{named(orphan)} as version {highest[0]}", f"later {named(head)} as {version}"))
             why = why or f"the versions of the table begin again: the ledger has {versions}"
     return why, {entry for entry in orphans if entry < begun}

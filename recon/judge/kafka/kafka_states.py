@@ -8,12 +8,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from recon.errors import LedgerError
+from recon.base.errors import LedgerError
+from recon.base.lazy import np
 from recon.judge.kafka.judged_logs import KafkaLogs, LogJudged
-from recon.lazy import np
 from recon.model import LedgerSlice
+from recon.model.grouping import spans_by
 from recon.model.offsets import OffsetSpan, Spans
-from recon.model.once import once
+from recon.model.once import kept
 from recon.model.proof import SinkProof
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
 
@@ -33,9 +34,10 @@ class ReadUnder(NamedTuple):
     topic_id: str | None
 
 
+@kept
 def kafka_states(ledger: LedgerSlice) -> Sequence[KafkaState]:
     """The broker's answers in a slice, in the order in which it was asked; one that cannot be read is left out."""
-    return once(ledger, kafka_states, lambda: sorted(_states(ledger), key=lambda state: state.after))
+    return sorted(_states(ledger), key=lambda state: state.after)
 
 
 def _states(ledger: LedgerSlice) -> Iterator[KafkaState]:
@@ -63,12 +65,10 @@ def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: 
 
 def open_transactions(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Spans]:
     """The offsets of each topic partition that were behind an open transaction when the hook or an audit looked."""
-    in_states = once(ledger, open_transactions, lambda: _open_in_states(ledger))
-    found = {where: [*spans] for where, spans in in_states.items()}
-    for log in _judged(proof):
-        if log.open_transactions is not None:
-            found.setdefault((log.topic, log.partition), []).append(log.open_transactions)
-    return {where: Spans.of(spans) for where, spans in found.items()}
+    in_states = _open_in_states(ledger)
+    judged = ((log.topic, log.partition, log.open_transactions) for log in _judged(proof))
+    seen = [((topic, partition), span) for topic, partition, span in judged if span is not None]
+    return spans_by([*in_states, *seen])
 
 
 def _judged(proof: SinkProof | None) -> Sequence[LogJudged]:
@@ -76,21 +76,16 @@ def _judged(proof: SinkProof | None) -> Sequence[LogJudged]:
     return judged.logs if judged is not None else ()
 
 
-def _open_in_states(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[tuple[int, int]]]:
-    found: dict[TopicPartition, list[tuple[int, int]]] = {}
+@kept
+def _open_in_states(ledger: LedgerSlice) -> Sequence[tuple[TopicPartition, tuple[int, int]]]:
+    found = []
     for state in kafka_states(ledger):
         for topic, logs in state.topics.items():
             # Without transactions the columns are the same.
             if logs.last_stable is not None and logs.high_watermark not in (None, logs.last_stable):
-                columns = zip(logs.partition, logs.last_stable, logs.high_watermark or (), strict=True)
-                for number, stable, end in columns:
-                    found.setdefault((topic, number), []).append((stable, end))
+                for number, *span in zip(logs.partition, logs.last_stable, logs.high_watermark or (), strict=True):
+                    found.append(((topic, number), (span[0], span[1])))
     return found
-
-
-def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
-    """How far the stream had come under each leader epoch of each topic partition, oldest first."""
-    return once(ledger, read_under, lambda: _read_under(ledger))
 
 
 def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
@@ -98,21 +93,28 @@ def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicP
 
     What was read before its position was compared with the proof's logs, and questions about it are open, or accepted.
     """
-    found: dict[TopicPartition, list[ReadUnder]] = {where: [*reads] for where, reads in read_under(ledger).items()}
-    logs = _judged(proof)
+    found, logs = _read_under(ledger), _judged(proof)
     if proof is None or not logs:
         return found
-    judged = {(log.topic, log.partition, log.topic_id) for log in logs}
-    for where, reads in found.items():
-        found[where] = [
+    judged, heads = {log.leader[:3] for log in logs}, ledger.heads
+    later: dict[TopicPartition, list[ReadUnder]] = {
+        where: [
             read
             for read in reads
-            if (*where, read.topic_id) not in judged or ledger.heads[read.entry].sequence > proof.position
+            if (where[0], read.topic_id, where[1]) not in judged or heads[read.entry].sequence > proof.position
         ]
-    newest = bisect_right([head.sequence for head in ledger.heads], proof.position) - 1
-    entry = _newest_reader(ledger, newest)
-    if entry is None:
-        return found
+        for where, reads in found.items()
+    }
+    newest = _newest_reader(ledger, bisect_right([head.sequence for head in heads], proof.position) - 1)
+    if newest is not None:
+        _add_judged(later, logs, ledger, newest)
+    return later
+
+
+def _add_judged(
+    found: dict[TopicPartition, list[ReadUnder]], logs: Sequence[LogJudged], ledger: LedgerSlice, newest: int
+) -> None:
+    """Adds the logs that audits judged; `newest` is the last entry that they saw."""
     seen = set[TopicPartition]()
     for log in logs:
         where = (log.topic, log.partition)
@@ -121,9 +123,9 @@ def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicP
         if not any(read.position >= log.position for read in same):
             # The second log of a topic partition was in the place of a doubted one, and read beyond the position.
             came_to = _came_to(ledger, log) if where in seen else None
-            reads.append(ReadUnder(log.leader_epoch, log.position, entry if came_to is None else came_to, log.topic_id))
+            entry = newest if came_to is None else came_to
+            reads.append(ReadUnder(log.leader_epoch, log.position, entry, log.topic_id))
         seen.add(where)
-    return found
 
 
 def _came_to(ledger: LedgerSlice, log: LogJudged) -> int | None:
@@ -134,6 +136,7 @@ def _came_to(ledger: LedgerSlice, log: LogJudged) -> int | None:
     return next((int(i) for i in reversed(ranges.entry[mine]) if ledger.heads[int(i)].is_micro_batch), None)
 
 
+@kept
 def _read_under(ledger: LedgerSlice) -> dict[TopicPartition, list[ReadUnder]]:
     sequences = [head.sequence for head in ledger.heads]
     by_epoch: dict[TopicPartition, dict[int, ReadUnder]] = {}

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from recon.judge.coverage import Coverage, Key, TopicIncarnation
-from recon.judge.findings import Findings, named
-from recon.judge.kafka.kafka_states import ReadUnder, leaders_seen, read_under
+from recon.judge.findings import Findings
+from recon.judge.kafka.kafka_states import ReadUnder, leaders_seen
 from recon.judge.kafka.topic_ids import identified, with_topic_ids
-from recon.model import Code, Finding, KafkaPartition, KafkaTopic, LedgerSlice, Witnesses
+from recon.judge.source import Source
+from recon.model import Code, Finding, KafkaPartition, KafkaTopic, LedgerSlice
+from recon.model.ledger import named
+from recon.model.proof import SinkProof
 
 
-def judge_logs(covered: Coverage, witnesses: Witnesses, findings: Findings) -> None:
+def judge_logs(covered: Coverage, source: Source, proof: SinkProof | None, findings: Findings) -> None:
     """Adds findings where Kafka's logs are, or may be, others than those that were read; nothing without a broker."""
     of_topic: dict[str, list[TopicIncarnation]] = {}
-    leaders = leaders_seen(covered.slice, witnesses.proof)
+    leaders = leaders_seen(covered.slice, proof)
     for key, incarnations in covered.incarnations.items():
-        topic = witnesses.topic(key.topic)
+        topic = source.topic(key.topic)
         if topic is not None and topic.exists:
             of_topic.setdefault(key.topic, []).append(incarnations[-1])
             where = (key.topic, key.partition)
-            _judge_leader_epochs(key, topic, leaders.get(where, ()), covered.slice, witnesses, findings)
+            _judge_leader_epochs(key, topic, leaders.get(where, ()), covered.slice, proof, findings)
     for name, newest in of_topic.items():
-        _judge_unnamed(witnesses.topic(name), newest, covered.slice, findings)
+        _judge_unnamed(source.topic(name), newest, covered.slice, findings)
 
 
 def _judge_leader_epochs(
@@ -30,7 +33,7 @@ def _judge_leader_epochs(
     topic: KafkaTopic,
     reads: Iterable[ReadUnder],
     ledger: LedgerSlice,
-    witnesses: Witnesses,
+    proof: SinkProof | None,
     findings: Findings,
 ) -> None:
     """Adds a finding where the log was cut off below what had been read, or where that is not known.
@@ -41,28 +44,25 @@ def _judge_leader_epochs(
     partition = topic.partitions.get(key.partition)
     if partition is None:
         return
-    where = (key.topic, key.partition)
     for read in sorted(reads, key=lambda read: read.position):
         if read.topic_id is not None and topic.topic_id is not None and read.topic_id != topic.topic_id:
             continue  # of a topic that was deleted since, which is reported as such
-        why = _doubt(where, read, partition, ledger, witnesses)
+        why = _doubt(read, partition, ledger)
         if why:
             head = ledger.heads[read.entry]
             findings.add(Code.INCONCLUSIVE, f"{key}: {why}", head=head, key=key)
-            if not _is_accepted(identified(findings.items[-1], witnesses), witnesses):
+            if not _is_accepted(findings.items[-1], ledger, proof):
                 return  # what was read under later leaders is doubted for the same reason
 
 
-def _is_accepted(finding: Finding, witnesses: Witnesses) -> bool:
-    proof = witnesses.proof
+def _is_accepted(finding: Finding, ledger: LedgerSlice, proof: SinkProof | None) -> bool:
     if proof is None:
         return False
-    return any(one.accepted is not None and one.includes(finding) for one in with_topic_ids(proof, witnesses).open)
+    finding, known = identified(finding, ledger, proof), with_topic_ids(proof, ledger).open
+    return any(open_.accepted is not None and open_.includes(finding) for open_ in known)
 
 
-def _doubt(
-    where: tuple[str, int], read: ReadUnder, partition: KafkaPartition, ledger: LedgerSlice, witnesses: Witnesses
-) -> str:
+def _doubt(read: ReadUnder, partition: KafkaPartition, ledger: LedgerSlice) -> str:
     """Why the log may not be the one that was read; "" where it is."""
     now = partition.leader_epoch
     if now is None or now == read.epoch or read.position > partition.high_watermark:
@@ -80,20 +80,10 @@ def _doubt(
             "an unclean leader election; what producers wrote there since was not read, and what was read there is no "
             "longer in Kafka: compare them at the source, and read the offsets again from where the logs differ"
         )
-    if kept is None and read.position < partition.log_start:
-        proof = witnesses.proof
-        reads = (other for other in read_under(ledger).get(where, ()) if other.topic_id == read.topic_id)
-        later = (other for other in reads if other.epoch > read.epoch)
-        if proof is not None and any(ledger.heads[other.entry].sequence <= proof.position for other in later):
-            return ""  # an earlier audit compared them with the log of a later leader, which is compared itself
-        return (
-            f"{changed}, and Kafka's log now starts at {partition.log_start}: whether the log was cut off below offset "
-            f"{read.position}, up to which {by} had read, is not known any more; audit while Kafka holds what was read"
-        )
     if kept is None:
         return (
-            f"{changed}, and Kafka did not say whether the new leader's log was cut off below offset {read.position}, "
-            f"up to which {by} had read; audit again"
+            f"{changed}, and whether the log was cut off below offset {read.position}, up to which {by} had read, is "
+            "not known; audit again, while Kafka holds what was read"
         )
     return ""
 

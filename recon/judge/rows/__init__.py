@@ -1,5 +1,5 @@
 """The rows of a sink against the offsets that were read: which have no row and why, and which have several.
 
-`rows_from_commit_files` and `spot_check` look into the data files of single commits; `rewriting` judges sinks whose
-rows later micro-batches replace, by their counts.
+`of_sink` begins: `RowEvidence` has what counts leave open, and the rows that were read. `spot_check` looks into the
+data files of single commits; `rewriting` judges sinks whose rows later micro-batches replace, by their counts.
 """

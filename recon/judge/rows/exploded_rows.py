@@ -8,61 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recon.judge.coverage import is_compacted
-from recon.judge.history.recon_commits import doubled
-from recon.judge.row_counts import Piece
+from recon.base.text import plural
+from recon.judge.row_counts import Piece, spans_of
 from recon.judge.rows.sink_rows import SinkRows
 from recon.model import Code, CommitRows, CountedRows
 from recon.model.fingerprint import PRIME, of_offsets, of_ranges
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
-from recon.text import plural
 
 
 def judge_made(sink: SinkRows) -> None:
     """Adds findings for micro-batches of which the sink holds other rows than it was given."""
-    for entry in _made_by_transform(sink):
+    counted = sink.counts.counted.items() if sink.writing.declared.explodes else ()
+    for entry in (entry for entry, counts in counted if counts.explodes or counts.lost):
         head = sink.ledger.heads[entry]
-        _judge_read(sink, entry)
-        if head.given is None:
-            _judge_uncounted(sink, entry)
+        if sink.counts.operators.keeps_state(head):
             continue
-        given, held = head.given, sink.held_of(head.batch_id)
-        message = f"the sink was given {plural(given.rows, 'row')} of {named(head)}, and "
-        message += "took in " if held is None else "holds "
-        held = held or _taken_in(sink, entry, given)
-        if held.rows < given.rows:
-            lost = f"{held.rows:,}: {plural(given.rows - held.rows, 'row')} lost"
-            sink.findings.add(Code.GAP, message + lost, head=head)
-        elif held.rows > given.rows:
-            more = f"{held.rows:,}: {plural(held.rows - given.rows, 'row')} doubled"
-            sink.findings.add(doubled(sink.witnesses)[0], message + more, head=head)
-        elif _differ(given, held):
-            other = "as many, but of other offsets: some are lost, and others doubled"
-            sink.findings.add(Code.GAP, message + other, head=head)
+        _judge_read(sink, entry)
+        if head.given is not None:
+            _judge_held(sink, entry, head.given)
+        elif head.is_uncounted:
+            unknown = "how many rows the sink was given is not known; compare them with the source, then accept it"
+            made = f"the ledger entry of {named(head)} was made from the sink's own record"
+            sink.findings.add(Code.INCONCLUSIVE, f"{made}: {unknown}", head=head)
 
 
-def _taken_in(sink: SinkRows, entry: int, given: CountedRows) -> CountedRows:
-    """What the sink took in of a micro-batch whose rows cannot be told from others': its commit's, or their number."""
-    version = sink.ledger.heads[entry].sink_version
-    added = None if version is None else sink.witnesses.commit_rows.get(version)
-    if isinstance(added, CommitRows):
-        return added.held
-    return CountedRows(given.rows - sink.counts.counted[entry].lost, None)
-
-
-def _judge_uncounted(sink: SinkRows, entry: int) -> None:
-    """A commit does not say how many rows it was given: what is not in it, its restored entry does not show."""
+def _judge_held(sink: SinkRows, entry: int, given: CountedRows) -> None:
+    """The rows that the sink holds of a micro-batch, against those that it was given."""
     head = sink.ledger.heads[entry]
-    if head.is_uncounted:
-        made = "made" if head.is_observed else "restored"
-        sink.findings.add(
-            Code.INCONCLUSIVE,
-            f"the ledger entry of {named(head)} was {made} from the sink's own record, which does not say how many "
-            "rows the sink was given: whether it holds all that the transform made of each record is not known; "
-            "compare them with the source, then accept it",
-            head=head,
-        )
+    held = sink.held_of(head.batch_id)
+    if held is None:
+        # Its rows cannot be told from others': its commit's, or their number.
+        added = None if head.sink_version is None else sink.spot.commit_rows.get(head.sink_version)
+        counted = CountedRows(given.rows - sink.counts.counted[entry].lost, None)
+        held = added.held if isinstance(added, CommitRows) else counted
+    has = f"the sink was given {plural(given.rows, 'row')} of {named(head)}, and has {held.rows:,}"
+    lost = given.rows - held.rows
+    if lost > 0:
+        sink.findings.add(Code.GAP, f"{has}: {plural(lost, 'row')} lost", head=head)
+    elif lost < 0:
+        sink.findings.add(sink.doubled, f"{has}: {plural(-lost, 'row')} doubled", head=head)
+    elif _difference(given, held):
+        sink.findings.add(Code.GAP, f"{has}, of other offsets: some are lost, and others doubled", head=head)
 
 
 def _judge_read(sink: SinkRows, entry: int) -> None:
@@ -75,11 +62,10 @@ def _judge_read(sink: SinkRows, entry: int) -> None:
         return
     message = f"{plural(head.read.rows, 'row')} of {plural(most, 'record')} of {named(head)} came before the transform"
     if head.read.rows > sink.counts.width[entry] and head.epoch <= 0:
-        code, _ = doubled(sink.witnesses)
-        sink.findings.add(code, f"{message}: some were read twice, and all that it makes of them is doubled", head=head)
+        sink.findings.add(sink.doubled, f"{message}: some were read twice", head=head)
     else:
-        some_since = "some were read twice, or dropped as already there, or compaction removed records since"
-        sink.findings.add(Code.INCONCLUSIVE, f"{message}: {some_since}", head=head)
+        perhaps = "some were read twice, or dropped as already there, or compaction removed records since"
+        sink.findings.add(Code.INCONCLUSIVE, f"{message}: {perhaps}", head=head)
 
 
 def _without_a_record(sink: SinkRows, entry: int) -> int:
@@ -87,8 +73,8 @@ def _without_a_record(sink: SinkRows, entry: int) -> int:
     absent = 0
     for read in sink.ledger.ranges.of(entry):
         where = (read.topic, read.partition)
-        answer = sink.witnesses.probes.get(where)
-        if answer is not None and answer.truncated is None and not is_compacted(read.topic, sink.witnesses):
+        answer = sink.source.answers.get(where)
+        if answer is not None and answer.truncated is None and not sink.source.is_compacted(read.topic):
             shown = Spans.of([read.span]).intersect(answer.shown)
             absent += shown.minus(answer.uncommitted).minus(sink.present.get(where, Spans())).size
     return absent
@@ -102,11 +88,10 @@ def filtered_by_transform(sink: SinkRows, entry: int, without_row: Iterable[Piec
     """
     head = sink.ledger.heads[entry]
     held = sink.held_of(head.batch_id)
-    if head.read is None or head.given is None or held is None or held.rows != head.given.rows:
+    if head.read is None or head.given is None or held is None:
         return False
-    if None in (held.fingerprint, head.given.fingerprint, head.read.fingerprint) or _differ(head.given, held):
-        return False
-    return _records(sink, entry, without_row) == head.read
+    known = None not in (held.fingerprint, head.given.fingerprint, head.read.fingerprint)
+    return known and held == head.given and _records(sink, entry, without_row) == head.read
 
 
 def lost_by_fingerprints(sink: SinkRows, entry: int, without_row: Sequence[Piece]) -> list[Piece]:
@@ -119,30 +104,26 @@ def lost_by_fingerprints(sink: SinkRows, entry: int, without_row: Sequence[Piece
     head, dropped = sink.ledger.heads[entry], sink.counts.counted[entry].dropped
     if head.read is None or head.given is None or dropped is None:
         return []
-    steps = ((_records(sink, entry, without_row), head.read), (head.given, _records(sink, entry, ())))
-    missing = [before.rows - after.rows for before, after in steps]
-    if set(missing) - {0, 1} or sum(missing) != sum(piece.size for piece in without_row) - dropped:
-        return []
-    lost: set[Piece] = set()
-    for before, after in steps:
-        if before.fingerprint is None or after.fingerprint is None:
+    lost, missing = set[Piece](), sum(piece.size for piece in without_row) - dropped
+    for before, after in ((_records(sink, entry, without_row), head.read), (head.given, _records(sink, entry, ()))):
+        found = _lost_between(before, after, without_row)
+        if found is None:
             return []
-        difference = (before.fingerprint - after.fingerprint) % PRIME
-        found = _with_fingerprint(difference, without_row) if before.rows > after.rows else []
-        if len(found) != before.rows - after.rows or (not found and difference):
-            return []
+        missing -= len(found)
         lost.update(found)
-    return sorted(lost) if len(lost) == sum(missing) else []
+    return [] if missing or len(lost) != sum(piece.size for piece in without_row) - dropped else sorted(lost)
 
 
-def _with_fingerprint(fingerprint: int, pieces: Iterable[Piece]) -> list[Piece]:
-    """The single offsets of some pieces whose row has a fingerprint."""
-    return [
-        piece._replace(start=offset, end=offset + 1, leads=piece.leads and offset == piece.start)
-        for piece in pieces
-        for offset in range(piece.start, piece.end)
-        if of_offsets(*piece.where, (offset,)) == fingerprint
-    ]
+def _lost_between(before: CountedRows, after: CountedRows, pieces: Iterable[Piece]) -> list[Piece] | None:
+    """The offset of some pieces that alone was lost between two counts, none where none was; None where unknown."""
+    difference, missing = _difference(before, after), before.rows - after.rows
+    if missing not in (0, 1) or difference is None:
+        return None
+    if not missing:
+        return None if difference else []
+    offsets = (piece.part(at, at + 1) for piece in pieces for at in range(piece.start, piece.end))
+    found = [piece for piece in offsets if of_offsets(*piece.where, (piece.start,)) == difference]
+    return found if len(found) == 1 else None
 
 
 def read_others(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> bool:
@@ -151,33 +132,22 @@ def read_others(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> boo
     The records are those that have rows, and those that Kafka has and no row carries.
     """
     read, records = sink.ledger.heads[entry].read, _records(sink, entry, without_row)
-    return read is not None and read.rows == records.rows and _differ(read, records)
+    return read is not None and read.rows == records.rows and bool(_difference(read, records))
 
 
 def _records(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> CountedRows:
     """The records of an entry that have rows, together with some that have none, each counted once."""
-    missing: dict[tuple[str, int], Spans] = {}
-    for piece in without_row:
-        missing[piece.where] = missing.get(piece.where, Spans()).union(Spans.of([(piece.start, piece.end)]))
-    records: list[OffsetSpan] = []
+    missing, records = spans_of(without_row), list[OffsetSpan]()
     for read in sink.ledger.ranges.of(entry):
-        where, asked = (read.topic, read.partition), Spans.of([read.span])
-        present, lost = (known.get(where, Spans()).intersect(asked) for known in (sink.present, missing))
-        records += [OffsetSpan(read.topic, None, read.partition, *span) for span in present.union(lost)]
+        where = (read.topic, read.partition)
+        each = (Spans.of([read.span]).intersect(of.get(where, Spans())) for of in (sink.present, missing))
+        known = Spans.of(span for spans in each for span in spans)
+        records += [OffsetSpan(read.topic, None, read.partition, *span) for span in known]
     return CountedRows(sum(record.span.size for record in records), of_ranges(records))
 
 
-def _made_by_transform(sink: SinkRows) -> list[int]:
-    """Entries whose transform may make several rows of one record, as recon.yml declares."""
-    if not sink.witnesses.declared.explodes:
-        return []
-    heads, operators = sink.ledger.heads, sink.counts.operators
-    return [
-        entry
-        for entry, counted in sink.counts.counted.items()
-        if (counted.explodes or counted.lost) and not operators.keeps_state(heads[entry])
-    ]
-
-
-def _differ(one: CountedRows, other: CountedRows) -> bool:
-    return None not in (one.fingerprint, other.fingerprint) and one.fingerprint != other.fingerprint
+def _difference(some: CountedRows, others: CountedRows) -> int | None:
+    """By what two fingerprints differ; None where one is unknown."""
+    if some.fingerprint is None or others.fingerprint is None:
+        return None
+    return (some.fingerprint - others.fingerprint) % PRIME

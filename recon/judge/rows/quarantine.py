@@ -2,91 +2,75 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from recon.judge.findings import named
-from recon.judge.history.quarantine_log import Missing, log_of, missing, unread
-from recon.judge.history.table_history import TableHistory, changes_rows, rows_lost
+from recon.base.text import plural, some
+from recon.judge.history.quarantine_log import Missing, Quarantine, QuarantineLog, missing
+from recon.judge.history.table_history import TableHistory, changes_rows
 from recon.judge.row_counts import Counts, ReadStretches
-from recon.model import (
-    DeltaWitness,
-    EntryHead,
-    LedgerSlice,
-    QuarantinedRows,
-    RowGroup,
-    Witnesses,
-)
+from recon.judge.rows.sink_rows import takes_rows
+from recon.model import AuditTime, EntryHead, LedgerSlice, QuarantinedRows, RowGroup, TableLog, Unavailable
+from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 from recon.model.wire.app_ids import claim_app_id
 from recon.model.wire.quarantine import parse_returned
-from recon.text import plural, some
 
 
-def doubts(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
-    """Why rows that the ledger counts as quarantined may no longer be there."""
+def doubts(counts: Counts, quarantine: Quarantine, time: AuditTime) -> Iterator[str]:
+    """Why rows that the ledger counts as quarantined may no longer be there; the sentences tell findings apart."""
     quarantined = sum(counted.quarantined for counted in counts.counted.values())
     if not quarantined:
         return
-    ledger = counts.covered.slice
-    rows = f"{plural(quarantined, 'row')} were quarantined"
-    why = unread(ledger.sink, witnesses)
-    if why is not None:
-        yield f"{rows}, and that log was not read ({why.reason})"
-        return
-    log = witnesses.quarantine_log
-    if not isinstance(log, DeltaWitness) or not log.exists:
+    seen, rows = quarantine.seen, f"{plural(quarantined, 'row')} were quarantined"
+    if quarantine.unread is not None:
+        yield f"{rows}, and that log was not read ({quarantine.unread.reason})"
+    elif seen is None or not seen.exists:
         yield f"{rows}, and there is no quarantine table"
-        return
-    counted_rows = witnesses.quarantine_rows.get(ledger.sink)
-    lacks = missing(counted_rows) if isinstance(counted_rows, QuarantinedRows) else None
-    if lacks is not None and lacks.rows and ledger.complete:
+    else:
+        yield from _removed(counts.ledger, seen, quarantine.counted)
+        if other := list(_with_other_counts(counts, seen.log)):
+            yield f"the log of the quarantine table does not have the rows that were quarantined of {some(other)}"
+        if unfinished := _unfinished(counts.ledger, seen.log, time):
+            claimed = f"release {some(unfinished)} was claimed and has no ledger entry"
+            yield f"{claimed}: finish it with `recon quarantine release`"
+
+
+def _removed(ledger: LedgerSlice, seen: QuarantineLog, counted: QuarantinedRows | Unavailable | None) -> Iterator[str]:
+    """What took rows from the table that should wait there."""
+    lacks = missing(counted) if isinstance(counted, QuarantinedRows) else Missing(0, {}, unknown=True)
+    unsure = any((lacks.rows, lacks.unknown, seen.is_ambiguous))
+    if lacks.rows and ledger.complete:
         yield f"{plural(lacks.rows, 'row')} that should wait in the quarantine table are not there"
-    removing = [c.version for c in log.commits.values() if c.is_restore or (changes_rows(c) and rows_lost(c) != 0)]
-    if removing and not _are_all_there(ledger, witnesses, lacks):
+    # Where every row that should wait was counted, and nobody added others, those removed had been released.
+    removing = [commit.version for commit in seen.log.commits.values() if takes_rows(commit, changes_rows)]
+    if removing and unsure:
         yield f"version {some(removing)} of the quarantine table removed rows"
-    other = _with_other_counts(counts, log)
-    if other:
-        yield f"the log of the quarantine table does not have the rows that were quarantined of {some(other)}"
-    unfinished = _unfinished(ledger, log, witnesses)
-    if unfinished:
-        claimed = f"release {some(unfinished)} was claimed and has no ledger entry"
-        yield f"{claimed}: finish it with `recon quarantine release`"
 
 
-def _are_all_there(ledger: LedgerSlice, witnesses: Witnesses, lacks: Missing | None) -> bool:
-    """Whether every row that should wait was counted, and nobody added others: those removed had been released."""
-    seen = log_of(ledger, witnesses)
-    return lacks is not None and seen is not None and not (lacks.rows or lacks.unknown or seen.is_ambiguous)
-
-
-def _with_other_counts(counts: Counts, log: DeltaWitness) -> list[str]:
+def _with_other_counts(counts: Counts, log: TableLog) -> Iterator[str]:
     """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
-    ledger = counts.covered.slice
+    ledger = counts.ledger
     history = TableHistory(log, ledger.pipeline, ledger.sink)
-    logged = {
-        (stamp.epoch, stamp.batch_id): commit.rows_added
-        for commit, stamp in history.own
-        if history.stands(commit.version)
-    }
-    oldest = log.commits[min(log.commits)] if log.commits else None
-    other = []
+    standing = ((commit, stamp) for commit, stamp in history.own if history.stands(commit.version))
+    logged = {(stamp.epoch, stamp.batch_id): commit.rows_added for commit, stamp in standing}
+    oldest = min(log.commits.values(), key=lambda commit: commit.version, default=None)
     for entry, counted in counts.counted.items():
         head = ledger.heads[entry]
         # The oldest commit that is left may be any; only the table's first one says that there is nothing before it.
         reaches = oldest is not None and (oldest.version == 0 or head.started_at >= oldest.timestamp)
-        expected = (None, counted.quarantined)
-        if counted.quarantined and reaches and logged.get((head.epoch, head.batch_id), 0) not in expected:
-            other.append(named(head))
-    return other
+        in_log = logged.get((head.epoch, head.batch_id), 0)
+        if counted.quarantined and reaches and in_log not in (None, counted.quarantined):
+            yield named(head)
 
 
-def _unfinished(ledger: LedgerSlice, log: DeltaWitness, witnesses: Witnesses) -> list[int]:
+def _unfinished(ledger: LedgerSlice, log: TableLog, time: AuditTime) -> list[int]:
     """Releases that claimed rows in the period and were neither entered nor given up."""
-    app, begin = claim_app_id(ledger.pipeline, ledger.sink), witnesses.period_from
+    app, begin = claim_app_id(ledger.pipeline, ledger.sink), time.begin
     entered = {head.batch_id for head in ledger.heads if head.is_release}
     claimed: set[int] = set()
     for _, commit in sorted(log.commits.items()):
-        if app in commit.txn and commit.timestamp < witnesses.period_to and not (begin and commit.timestamp < begin):
+        if app in commit.txn and commit.timestamp < time.end and not (begin and commit.timestamp < begin):
             claimed.add(commit.txn[app])
         returned = parse_returned(commit.user_metadata)
         if returned is not None:
@@ -101,13 +85,12 @@ def waiting(stretches: ReadStretches, absent: Spans, groups: Iterable[RowGroup],
     """
     if stretches.incarnations == 1:
         return absent.intersect(Spans.of(span for group in groups for span in group.present))
-    of_batch: dict[tuple[int, int], list[Span]] = {}
+    of_batch: defaultdict[tuple[int, int], list[Span]] = defaultdict(list)
     for group in groups:
-        of_batch.setdefault((group.epoch, group.batch_id), []).extend(group.present)
-    in_table = {batch: Spans.of(spans) for batch, spans in of_batch.items()}
+        of_batch[group.epoch, group.batch_id].extend(group.present)
     elsewhere: list[Span] = []
     for piece in stretches.readings(absent):
         head = heads[piece.entry]
-        mine = in_table.get((head.epoch, head.batch_id), Spans())
+        mine = Spans.of(of_batch[head.epoch, head.batch_id])
         elsewhere += Spans.of([(piece.start, piece.end)]).minus(mine)
     return absent.minus(Spans.of(elsewhere))

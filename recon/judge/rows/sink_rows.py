@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
-from recon.judge.findings import Findings, named, offsets
-from recon.judge.history.table_history import TableHistory, history_of, removes_rows, rows_lost
-from recon.judge.row_counts import Counts, Piece
-from recon.model import WITHOUT_NUMBER, Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
+from recon.base.text import plural
+from recon.judge.coverage import by_partition as by_topic_partition
+from recon.judge.findings import Findings, offsets
+from recon.judge.history.recon_commits import doubled
+from recon.judge.history.record_history import RecordHistory
+from recon.judge.history.table_history import TableHistory, removes_rows, rows_lost
+from recon.judge.row_counts import Counts, Piece, inside, outside
+from recon.judge.rows.spot_check import SpotCheck
+from recon.judge.source import Source
+from recon.model import (
+    WITHOUT_NUMBER,
+    AuditTime,
+    Code,
+    CountedRows,
+    EntryHead,
+    Finding,
+    LedgerSlice,
+    RowGroup,
+    RowSearch,
+    RowsWitness,
+    TableCommit,
+    Writing,
+)
 from recon.model.fingerprint import PRIME
-from recon.model.offsets import Span, Spans
-from recon.model.once import once
-from recon.text import plural
+from recon.model.grouping import grouped
+from recon.model.ledger import named
+from recon.model.offsets import Spans
+from recon.model.once import Derived
+from recon.model.proof import SinkProof
 
 TopicPartition = tuple[str, int]
 Explained = dict[TopicPartition, Counter[str]]  # offsets without a row, by the reason for it
@@ -23,28 +46,55 @@ Explained = dict[TopicPartition, Counter[str]]  # offsets without a row, by the 
 
 @dataclass(frozen=True)
 class SinkRows:
-    """What was read from one sink, and the findings about it."""
+    """What was read from one sink, and the findings about it.
 
-    witnesses: Witnesses
-    ledger: LedgerSlice
+    `rows` are those of the whole sink, or of some micro-batches; `spot` has those of some commits. What happened to a
+    sink with history is in `table`, to any other in `record`. `sought` are the rows that were looked for in the whole
+    sink, `released` the judged releases from quarantine, whose rows it may have had already.
+    """
+
     counts: Counts
     rows: RowsWitness
+    spot: SpotCheck
+    source: Source
+    writing: Writing
+    table: TableHistory | None
+    record: RecordHistory | None
+    proof: SinkProof | None
+    time: AuditTime
+    sought: RowSearch
+    released: Sequence[EntryHead]
     findings: Findings
+    derived: Derived = field(default_factory=dict, init=False, repr=False)
+
+    def told(self, source: Source, findings: Findings) -> SinkRows:
+        """The same rows with more answers of Kafka's, for other findings.
+
+        What is found of the rows, here and by functions that are `kept`, rests on neither, and stays.
+        """
+        rows = copy(self)
+        rows.__dict__.update(source=source, findings=findings)
+        return rows
 
     @property
-    def history(self) -> TableHistory | None:
-        """What happened to the sink's table; None where it has no history."""
-        return history_of(self.witnesses, self.ledger)
+    def ledger(self) -> LedgerSlice:
+        """The entries."""
+        return self.counts.ledger
 
     @property
+    def doubled(self) -> Code:
+        """The code of doubled rows."""
+        return doubled(self.writing.guarantee)
+
+    @cached_property
     def groups(self) -> Mapping[TopicPartition, Sequence[RowGroup]]:
         """The groups of rows by topic partition."""
-        return once(self.counts, "groups", lambda: by_partition(self.rows.groups), self.rows)
+        return by_partition(self.rows.groups)
 
-    @property
+    @cached_property
     def present(self) -> Mapping[TopicPartition, Spans]:
         """The offsets that any row carries."""
-        return once(self.counts, "present", lambda: present(self.groups), self.rows)
+        return present(self.groups)
 
     def doubles(self, entry: int) -> bool:
         """Whether rows of an entry's micro-batch, as far as rows carry its number, have the same offset."""
@@ -57,11 +107,8 @@ class SinkRows:
     @cached_property
     def repaired(self) -> Mapping[TopicPartition, Spans]:
         """The offsets that repairs read again."""
-        again: dict[TopicPartition, list[Span]] = {}
-        for entry, head in enumerate(self.ledger.heads):
-            for read in self.ledger.ranges.of(entry) if head.is_repair else ():
-                again.setdefault((read.topic, read.partition), []).append(read.span)
-        return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in again.items()}
+        repairs = (entry for entry, head in enumerate(self.ledger.heads) if head.is_repair)
+        return by_topic_partition(read for entry in repairs for read in self.ledger.ranges.of(entry))
 
     def has_other_topics(self, topic: str, topic_id: str) -> bool:
         """Whether the ledger has ranges of a topic of this name with another id."""
@@ -74,54 +121,66 @@ class SinkRows:
         micro-batch.
         """
         of = self.rows.of
-        if self._held is None or (of is not None and (0, batch_id) not in of):
+        if self._of_batches is None or (of is not None and (0, batch_id) not in of):
             return None
-        return self._held.get(batch_id, CountedRows(0, 0))
+        groups = self._of_batches.get(batch_id, ())
+        known = [group.fingerprint for group in groups if group.fingerprint is not None]
+        fingerprint = sum(known) % PRIME if len(known) == len(groups) else None
+        return CountedRows(sum(group.rows for group in groups), fingerprint)
 
     @cached_property
-    def _held(self) -> Mapping[int, CountedRows] | None:
-        """The rows of the sink by micro-batch; None where other epochs than 0 wrote some of them."""
-        history = self.history
-        if history is None or self.witnesses.period_to < self.witnesses.now or not rows_are_no_newer(self):
+    def _of_batches(self) -> Mapping[int, Sequence[RowGroup]] | None:
+        """The rows by micro-batch; None where others than micro-batches of epoch 0 wrote some of them."""
+        table = self.table
+        if table is None or self.time.is_past or not self.are_no_newer or self.writing.observed:
             return None
-        if self.witnesses.observed:
+        writes = (*self.ledger.heads, *(stamp for _, stamp in table.own))
+        if set(map(attrgetter("epoch"), writes)) - {0}:
             return None
-        epochs = {head.epoch for head in self.ledger.heads}
-        epochs.update(stamp.epoch for _, stamp in history.own)
-        if epochs - {0}:
-            return None
-        held: dict[int, CountedRows] = {}
-        mine = {(key.topic, key.partition) for key in self.counts.covered.incarnations}
+        found: defaultdict[int, list[RowGroup]] = defaultdict(list)
         # Another pipeline may write this table, and its micro-batches are numbered alike.
-        for group in (group for group in self.rows.groups if (group.topic, group.partition) in mine):
-            rows, known = held.get(group.batch_id, CountedRows(0, 0)), group.fingerprint
-            both = None if known is None or rows.fingerprint is None else (rows.fingerprint + known) % PRIME
-            held[group.batch_id] = CountedRows(rows.rows + group.rows, both)
-        return held
+        mine = {(key.topic, key.partition) for key in self.counts.covered.incarnations}
+        for where in mine:
+            for group in self.groups.get(where, ()):
+                found[group.batch_id].append(group)
+        return found
+
+    @property
+    def are_no_newer(self) -> bool:
+        """Whether the rows were read at a version that the log's witness knows."""
+        last, version = self.table.log.last if self.table is not None else None, self.rows.version
+        return last is not None and version is not None and version <= last
 
     def report(self, code: Code, pieces: Iterable[Piece], what: str, *, records: bool = False, **where: Any) -> None:
-        """Adds one finding per unbroken range; it names the micro-batches that read the range.
-
-        `records`: each of the offsets is known to be that of a record. `where` are further fields of `Finding`.
-        """
-        report(self.ledger, self.findings, code, pieces, what, records=records, **where)
+        """See `report`; what somebody accepted stays a finding of its own."""
+        for apart in self._apart(pieces):
+            report(self.ledger, self.findings, code, apart, what, records=records, **where)
 
     def report_removed(self, pieces: Iterable[Piece], what: str) -> None:
         """Adds a GAP per unbroken range of offsets that had a row; it names the commits that may have removed them."""
-        for piece in _joined(pieces):
-            since = min(self.ledger.heads[one.entry].sink_version or 0 for one in piece)
+        for joined in (joined for apart in self._apart(pieces) for joined in _joined(apart)):
+            since = min(self.ledger.heads[piece.entry].sink_version or 0 for piece in joined)
             by = tuple(version for version in self._removing if version > since)
-            report(self.ledger, self.findings, Code.GAP, piece, what, records=True, changed_by=by)
+            report(self.ledger, self.findings, Code.GAP, joined, what, records=True, changed_by=by)
+
+    def _apart(self, pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
+        """The pieces of each finding that somebody accepted, and the others: these are new, or were not accepted."""
+        by_partition = grouped((piece.where, piece) for piece in pieces)
+        for where, left in by_partition.items():
+            for open_ in self.proof.open if self.proof is not None else ():
+                if open_.accepted is not None and open_.is_in(*where):
+                    yield list(inside(left, open_.spans))
+                    left = list(outside(left, open_.spans))
+            yield left
 
     @cached_property
     def _removing(self) -> Sequence[int]:
         """The versions in which others took rows away; empty where the log of the sink does not show all of them."""
-        history = self.history
+        history = self.table
         first = min((head.sink_version or 0 for head in self.ledger.heads[self.ledger.anchors :]), default=0)
         if history is None or first < min(history.log.commits, default=first + 1):
             return ()
-        theirs = (commit for commit in history.commits if not history.is_own(commit))
-        return [c.version for c in theirs if c.is_restore or (removes_rows(c) and rows_lost(c) != 0)]
+        return [commit.version for commit in history.commits if takes_rows(commit) and not history.is_own(commit)]
 
 
 def report(
@@ -136,7 +195,7 @@ def report(
 ) -> None:
     """Adds one finding per unbroken range; it names the micro-batches that read the range.
 
-    `records` and `where` are as in `SinkRows.report`.
+    `records`: each of the offsets is known to be that of a record. `where` are further fields of `Finding`.
     """
     for joined in _joined(pieces):
         first, last = (ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
@@ -153,44 +212,25 @@ def report(
         )
 
 
-def rows_are_no_newer(sink: SinkRows) -> bool:
-    """Whether the rows were read at a version that the Delta log's witness knows."""
-    log, version = sink.witnesses.table_log, sink.rows.version
-    return log is not None and log.last is not None and version is not None and version <= log.last
+def spans_told(findings: Findings, where: TopicPartition, tells: Callable[[Finding], bool]) -> Spans:
+    """The offsets of a topic partition that some of the findings are about."""
+    there = (found for found in findings.items if (found.topic, found.partition) == where and tells(found))
+    return Spans.of(found.span for found in there if found.span is not None)
+
+
+def takes_rows(commit: TableCommit, removes: Callable[[TableCommit], bool] = removes_rows) -> bool:
+    """Whether a commit left fewer rows, or may have."""
+    return commit.is_restore or (removes(commit) and rows_lost(commit) != 0)
 
 
 def by_partition(groups: Iterable[RowGroup]) -> dict[TopicPartition, list[RowGroup]]:
     """Groups of rows by topic partition."""
-    by: dict[TopicPartition, list[RowGroup]] = {}
-    for group in groups:
-        by.setdefault((group.topic, group.partition), []).append(group)
-    return by
+    return grouped(((group.topic, group.partition), group) for group in groups)
 
 
 def present(groups: Mapping[TopicPartition, Iterable[RowGroup]]) -> dict[TopicPartition, Spans]:
     """The offsets of rows by topic partition."""
     return {where: Spans.of(span for group in mine for span in group.present) for where, mine in groups.items()}
-
-
-def rewrites(witnesses: Witnesses) -> bool:
-    """Whether later micro-batches may replace the rows of earlier ones, so that a missing row proves nothing."""
-    return witnesses.sink in witnesses.rewriting
-
-
-def judged_by_counts(witnesses: Witnesses) -> bool:
-    """Whether only numbers of rows can be judged.
-
-    In a sink that later micro-batches rewrite a missing row proves nothing.
-    """
-    return rewrites(witnesses) or rows_lack_source(witnesses)
-
-
-def rows_lack_source(witnesses: Witnesses) -> bool:
-    """Whether no row says which record it was made of.
-
-    Rows that Spark's own sink wrote without source columns do not, nor do those that were read from a Delta table.
-    """
-    return witnesses.source_log is not None or (witnesses.observed and not witnesses.source_columns)
 
 
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:

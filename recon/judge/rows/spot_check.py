@@ -8,20 +8,21 @@ read the sink's rows; the verdict rests on those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple
 
+from recon.base.text import plural, some
+from recon.judge.coverage import by_partition
 from recon.judge.findings import Findings
-from recon.judge.history.table_history import history_of
+from recon.judge.history.table_history import TableHistory
 from recon.judge.row_counts import Counts
-from recon.judge.rows.sink_rows import judged_by_counts
-from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
+from recon.model import Code, CommitRows, CountedRows, TableCommit, Unavailable
 from recon.model.fingerprint import of_ranges
 from recon.model.ledger import named
-from recon.model.offsets import OffsetSpan, Span, Spans
-from recon.model.once import once
-from recon.text import plural, some
+from recon.model.offsets import OffsetSpan, Spans
 
 _HANDFUL = 20  # micro-batches that are looked at though their counts and fingerprints prove as much as such can
 _REASONS = 5  # why commits were not looked at, the most frequent ones
@@ -38,209 +39,166 @@ class Contradiction(NamedTuple):
     swapped: bool
 
 
-def chosen(counts: Counts, witnesses: Witnesses, most: int, apart_from: Collection[int] = ()) -> list[int]:
-    """The versions whose rows are to be read, at most so many rows, and in each audit others.
+@dataclass(frozen=True)
+class SpotCheck:
+    """The rows of the commits that were looked at, by version, against what was counted.
 
-    First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did not
-    report what the sink was given, then a handful of the others. None is of `apart_from`.
+    `observed` is whether the query writes without recon, `explodes` whether its transform is said to make several rows
+    of one record; `rows_tell` is whether rows say which record they were made of, and a missing one is missing.
     """
-    commits = own_appends(counts, witnesses).items()
-    return _chosen({entry: one for entry, one in commits if one.version not in apart_from}, counts, most)
 
+    counts: Counts
+    table: TableHistory | None
+    commit_rows: Mapping[int, CommitRows | Unavailable]
+    observed: bool
+    explodes: bool
+    rows_tell: bool
 
-def chosen_of_made(counts: Counts, witnesses: Witnesses, most: int) -> list[int]:
-    """The same of micro-batches whose transform may make several rows of one record, where epochs share batch ids.
+    @cached_property
+    def appends(self) -> Mapping[int, TableCommit]:
+        """The entries of the period whose commit the log still has, and whose rows carry an offset each."""
+        return self._appends(made=False)
 
-    There the rows of the sink do not show which micro-batch wrote them.
-    """
-    if not any(head.epoch > 0 for head in counts.covered.slice.heads):
-        return []
-    return _chosen(own_appends(counts, witnesses, made=True), counts, most)
+    def _appends(self, *, made: bool) -> Mapping[int, TableCommit]:
+        """The same; with `made`, those whose transform may make several rows of one record."""
+        appends = self.table.appends if self.table is not None and self.rows_tell else {}
+        found = {}
+        for entry, counted in self.counts.counted.items() if appends else ():
+            head = self.counts.ledger.heads[entry]
+            commit = appends.get((head.sink_version, head.epoch, head.batch_id))
+            if commit is not None and counted.explodes == made and not self.counts.operators.keeps_state(head):
+                found[entry] = commit
+        return found
 
+    def chosen(self, most: int, apart_from: Collection[int] = (), *, made: bool = False) -> list[int]:
+        """The versions whose rows are to be read, at most so many rows, and in each audit others.
 
-def _chosen(commits: Mapping[int, DeltaCommit], counts: Counts, most: int) -> list[int]:
-    ledger = counts.covered.slice
-    random = Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}")
-    kinds: tuple[list[int], ...] = ([], [], [])
-    for entry in commits:
-        counted, reported = counts.counted[entry], ledger.heads[entry].given is not None
-        kinds[0 if counted.uncounted else 1 if counted.dropped or not reported else 2].append(entry)
-    for kind in kinds:
-        random.shuffle(kind)
-    versions = []
-    for entry in (*kinds[0], *kinds[1], *kinds[2][:_HANDFUL]):
-        commit = commits[entry]
-        cost = cost_of(counts, entry, commit)
-        if commit.files_added and cost <= most:
-            most -= cost
-            versions.append(commit.version)
-    return versions
+        First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did
+        not report what the sink was given, then a handful of the others. None is of `apart_from`; `made` is as in
+        `_appends`.
+        """
+        ledger, commits = self.counts.ledger, self._appends(made=made)
+        random = Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}")
 
+        def kind(entry: int) -> int:
+            counted, reported = self.counts.counted[entry], ledger.heads[entry].given is not None
+            return 0 if counted.uncounted else 1 if counted.dropped or not reported else 2
 
-def cost_of(counts: Counts, entry: int, commit: DeltaCommit) -> int:
-    """What it costs to look at the rows of an entry's commit, as a number of rows."""
-    rows = counts.covered.slice.heads[entry].rows_written or 0
-    return max(rows, commit.rows_added or 0, commit.files_added * _ROWS_PER_FILE)
+        entries = [entry for entry, commit in commits.items() if commit.version not in apart_from]
+        random.shuffle(entries)
+        entries.sort(key=kind)
+        versions = []
+        for entry in entries[: sum(kind(entry) < 2 for entry in entries) + _HANDFUL]:
+            cost = self.cost_of(entry, commits[entry])
+            if commits[entry].files_added and cost <= most:
+                most -= cost
+                versions.append(commits[entry].version)
+        return versions
 
+    def cost_of(self, entry: int, commit: TableCommit) -> int:
+        """What it costs to look at the rows of an entry's commit, as a number of rows."""
+        rows = self.counts.ledger.heads[entry].rows_written or 0
+        return max(rows, commit.rows_added or 0, commit.files_added * _ROWS_PER_FILE)
 
-def own_appends(counts: Counts, witnesses: Witnesses, *, made: bool = False) -> Mapping[int, DeltaCommit]:
-    """The entries of the period whose commit the log still has, and whose rows carry an offset each.
+    @property
+    def is_whole(self) -> bool:
+        """Whether commits were chosen, and all of them could be looked at."""
+        return bool(self.commit_rows) and all(isinstance(rows, CommitRows) for rows in self.commit_rows.values())
 
-    With `made`, those whose transform may make several rows of one record.
-    """
-    return once(
-        counts, (own_appends, made), lambda: dict(_found_appends(counts, witnesses, made=made)), witnesses.delta
-    )
+    @cached_property
+    def contradictions(self) -> Mapping[int, Contradiction]:
+        """The entries whose commit added other rows than they say."""
+        found = {}
+        for entry, commit in self.appends.items() if self.commit_rows else ():
+            rows = self.commit_rows.get(commit.version)
+            if isinstance(rows, CommitRows) and (other := self._other_than_said(rows, entry, commit)):
+                found[entry] = other
+        return found
 
+    def _other_than_said(self, rows: CommitRows, entry: int, commit: TableCommit) -> Contradiction | None:
+        ledger, held = self.counts.ledger, rows.held
+        head, ranges = ledger.heads[entry], ledger.ranges.of(entry)
+        given = head.given or CountedRows(held.rows, None)
+        of, written = f"data files with {plural(held.rows, 'row')}", commit.rows_added
+        for what, count in (
+            ("given to the sink", given.rows),
+            ("written", head.rows_written if written is None else written),
+        ):
+            if count not in (None, held.rows):
+                return Contradiction(f"{of}, where {count:,} were {what}", False)
+        several = _different(ranges) != self.counts.width[entry] or self.explodes  # or two sources read a topic
+        if rows.offsets != held.rows and not several:
+            return Contradiction(f"{of} of {plural(rows.offsets, 'offset')}", False)
+        if given.fingerprint not in (None, held.fingerprint) or not _are_within(rows, ranges):
+            return Contradiction(f"{of}, as many as were written, and of other offsets", True)
+        return None
 
-def _found_appends(counts: Counts, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
-    ledger = counts.covered.slice
-    history = history_of(witnesses, ledger)
-    if history is None or judged_by_counts(witnesses):
-        return
-    for entry, counted in counts.counted.items():
-        head = ledger.heads[entry]
-        commit = history.appends.get((head.sink_version, head.epoch, head.batch_id))
-        if commit is not None and counted.explodes == made and not counts.operators.keeps_state(head):
-            yield entry, commit
+    @cached_property
+    def unproved(self) -> Sequence[int]:
+        """Restored entries of as many rows as offsets, of which nothing shows that each offset has one."""
+        heads, operators = self.counts.ledger.heads, self.counts.operators
+        return [
+            entry
+            for entry, counted in (self.counts.counted.items() if self.rows_tell else ())
+            # One row of one offset can be no other; what a query with state wrote, Spark's own counts say.
+            if counted.proved and counted.uncounted and self.counts.width[entry] > 1
+            # Of what Spark's own sink wrote, nobody ever promised more than its number of rows.
+            if not (heads[entry].is_observed or operators.keeps_state(heads[entry]) or self._shown(entry))
+        ]
 
-
-def contradictions(counts: Counts, witnesses: Witnesses) -> Mapping[int, Contradiction]:
-    """The entries whose commit added other rows than they say."""
-    return once(counts, contradictions, lambda: _contradictions(counts, witnesses), witnesses.commit_rows)
-
-
-def _contradictions(counts: Counts, witnesses: Witnesses) -> dict[int, Contradiction]:
-    found = {}
-    for entry, commit in own_appends(counts, witnesses).items() if witnesses.commit_rows else ():
-        rows = witnesses.commit_rows.get(commit.version)
-        if isinstance(rows, CommitRows):
-            contradiction = _contradiction(rows, entry, commit, counts, witnesses)
-            if contradiction is not None:
-                found[entry] = contradiction
-    return found
-
-
-def _contradiction(
-    rows: CommitRows, entry: int, commit: DeltaCommit, counts: Counts, witnesses: Witnesses
-) -> Contradiction | None:
-    head = counts.covered.slice.heads[entry]
-    held, given = rows.held, head.given
-    written = head.rows_written if commit.rows_added is None else commit.rows_added
-    of = f"data files with {plural(held.rows, 'row')}"
-    if given is not None and given.rows != held.rows:
-        return Contradiction(f"{of} of the {given.rows:,} that the sink was given", False)
-    if written is not None and written != held.rows:
-        return Contradiction(f"{of}, where {written:,} were written", False)
-    ranges = counts.covered.slice.ranges.of(entry)
-    once = _different(ranges) == counts.width[entry]  # two sources of a query may read the same topic
-    if rows.offsets != held.rows and once and not witnesses.declared.explodes:
-        return Contradiction(f"{of} of {plural(rows.offsets, 'offset')}", False)
-    if given is not None and given.fingerprint is not None and given.fingerprint != held.fingerprint:
-        return Contradiction(f"{of}, as many as the sink was given, and of other offsets", True)
-    if not _are_within(rows.spans, ranges):
-        return Contradiction(f"{of}, some of offsets that it did not read", True)
-    return None
-
-
-def _are_within(spans: Iterable[OffsetSpan], ranges: Iterable[OffsetSpan]) -> bool:
-    """Whether offsets are between the first and the last that were read of their topic partitions."""
-    hulls: dict[tuple[str, int], tuple[int, int]] = {}
-    for read in ranges:
-        low, high = hulls.get((read.topic, read.partition), read.span)
-        hulls[read.topic, read.partition] = min(low, read.start_offset), max(high, read.end_offset)
-    for span in spans:
-        low, high = hulls.get((span.topic, span.partition), (0, 0))
-        if span.start_offset < low or span.end_offset > high:
+    def _shown(self, entry: int) -> bool:
+        """Whether the rows of its commit were looked at, and each offset of the entry has one."""
+        version, ranges = self.counts.ledger.heads[entry].sink_version, self.counts.ledger.ranges.of(entry)
+        rows = None if version is None else self.commit_rows.get(version)
+        if not isinstance(rows, CommitRows) or rows.held != CountedRows(self.counts.width[entry], of_ranges(ranges)):
             return False
-    return True
+        return rows.offsets == _different(ranges) and _are_within(rows, ranges)
+
+    @cached_property
+    def reasons(self) -> Sequence[str]:
+        """Why what was seen, or could not be looked at, makes it necessary to read the sink's rows."""
+        heads, found, why = self.counts.ledger.heads, self.contradictions, list[str]()
+        unread = [of.reason for of in self.commit_rows.values() if isinstance(of, Unavailable)]
+        if self.observed and unread:
+            why.append(f"the rows of {plural(len(unread), 'micro-batch')} that could not be looked at ({unread[0]})")
+        if found:
+            entry, first = next(iter(found.items()))
+            more = f", and {len(found) - 1:,} more are not as counted" if len(found) > 1 else ""
+            why.append(f"{named(heads[entry])} has {first.what}{more}")
+        left = [heads[entry] for entry in self.unproved if entry not in found]
+        if left:
+            why.append(
+                f"{plural(len(left), 'micro-batch')} ({some(map(named, left))}) restored from the commit, and of the "
+                "rows only their number known"
+            )
+        return why
+
+    def judge_swapped(self, findings: Findings) -> None:
+        """Adds a finding where a commit added rows of other offsets, and the sink's rows show no fault of them."""
+        refuted = {(finding.epoch, finding.batch_id) for finding in findings.items}
+        for entry, contradiction in self.contradictions.items():
+            head = self.counts.ledger.heads[entry]
+            if contradiction.swapped and (head.epoch, head.batch_id) not in refuted:
+                findings.add(Code.INCONCLUSIVE, f"{named(head)} has {contradiction.what}: some may be lost", head=head)
+
+    @property
+    def evidence(self) -> Mapping[str, Any]:
+        """What was looked at, and why other commits that were chosen were not."""
+        if not self.commit_rows:
+            return {}
+        read = [rows for rows in self.commit_rows.values() if isinstance(rows, CommitRows)]
+        left = Counter(why.reason for why in self.commit_rows.values() if isinstance(why, Unavailable))
+        seen = {"micro_batches": len(read), "rows": sum(rows.held.rows for rows in read)}
+        return {"looked_at": seen, "not_looked_at": dict(left.most_common(_REASONS))}
+
+
+def _are_within(rows: CommitRows, ranges: Iterable[OffsetSpan]) -> bool:
+    """Whether offsets are between the first and the last that were read of their topic partitions."""
+    read = by_partition(ranges)
+    hulls = ((span, read.get((span.topic, span.partition), Spans()).hull) for span in rows.spans)
+    return all(hull and hull.start <= span.start_offset and span.end_offset <= hull.end for span, hull in hulls)
 
 
 def _different(ranges: Iterable[OffsetSpan]) -> int:
     """How many different offsets of topic partitions some ranges have."""
-    of_places: dict[tuple[str, int], list[Span]] = {}
-    for read in ranges:
-        of_places.setdefault((read.topic, read.partition), []).append(read.span)
-    return sum(Spans.of(spans).size for spans in of_places.values())
-
-
-def unproved(counts: Counts, witnesses: Witnesses) -> list[int]:
-    """Restored entries of as many rows as offsets, of which nothing shows that each offset has one."""
-    if judged_by_counts(witnesses):
-        return []
-    heads, operators = counts.covered.slice.heads, counts.operators
-    left = [
-        entry
-        for entry, counted in counts.counted.items()
-        # One row of one offset can be no other; what a query with state wrote, Spark's own counts say.
-        if counted.proved and counted.uncounted and counts.width[entry] > 1
-        # Of what Spark's own sink wrote, nobody ever promised more than its number of rows.
-        if not (heads[entry].is_observed or operators.keeps_state(heads[entry]))
-    ]
-    return [entry for entry in left if not _shown(entry, counts, witnesses)]
-
-
-def _shown(entry: int, counts: Counts, witnesses: Witnesses) -> bool:
-    """Whether the rows of its commit were looked at, and each offset of the entry has one."""
-    head = counts.covered.slice.heads[entry]
-    rows = None if head.sink_version is None else witnesses.commit_rows.get(head.sink_version)
-    if not isinstance(rows, CommitRows):
-        return False
-    ranges = counts.covered.slice.ranges.of(entry)
-    as_many = rows.held.rows == counts.width[entry] and rows.offsets == _different(ranges)
-    return as_many and _are_within(rows.spans, ranges) and rows.held.fingerprint == of_ranges(ranges)
-
-
-def reasons(counts: Counts, witnesses: Witnesses) -> Iterator[str]:
-    """Why the spot check, or what it could not look at, makes it necessary to read the sink's rows."""
-    heads = counts.covered.slice.heads
-    unread = [why.reason for why in witnesses.commit_rows.values() if isinstance(why, Unavailable)]
-    if witnesses.observed and unread:
-        yield f"the rows of {plural(len(unread), 'micro-batch')} that could not be looked at ({unread[0]})"
-    found = contradictions(counts, witnesses)
-    if found:
-        entry, first = next(iter(found.items()))
-        which = f"{named(heads[entry])} has {first.what}"
-        yield which + (f", and {len(found) - 1:,} more are not as counted" if len(found) > 1 else "")
-    left = [heads[entry] for entry in unproved(counts, witnesses) if entry not in found]
-    if left:
-        yield (
-            f"{plural(len(left), 'micro-batch')} ({some(map(named, left))}) restored from the commit, and of the rows "
-            "only their number known"
-        )
-
-
-def judge_swapped(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
-    """Adds a finding where a commit added rows of other offsets, and the sink's rows show no fault of them."""
-    refuted = {(finding.epoch, finding.batch_id) for finding in findings.items}
-    for entry, contradiction in contradictions(counts, witnesses).items():
-        head = counts.covered.slice.heads[entry]
-        if contradiction.swapped and (head.epoch, head.batch_id) not in refuted:
-            findings.add(Code.INCONCLUSIVE, f"{named(head)} has {contradiction.what}: some may be lost", head=head)
-
-
-def report_unproved(counts: Counts, witnesses: Witnesses, findings: Findings) -> None:
-    """Adds a finding about each restored entry of a sink whose rows carry no source offsets: nothing shows them."""
-    heads = counts.covered.slice.heads
-    findings.add_for_each(
-        Code.INCONCLUSIVE,
-        [heads[entry] for entry in unproved(counts, witnesses)],
-        "restored from the commit, and of the rows only their number is known: the sink has no _source_topic, "
-        "_source_partition, _source_offset (stamp_source_offsets) to show whether some are lost and others doubled",
-    )
-
-
-def said(witnesses: Witnesses) -> str:
-    """How many micro-batches' rows were looked at, for the end of a message."""
-    read = [rows for rows in witnesses.commit_rows.values() if isinstance(rows, CommitRows)]
-    return f"; the rows of {plural(len(read), 'micro-batch')} were looked at" if read else ""
-
-
-def evidence(witnesses: Witnesses) -> Mapping[str, Any]:
-    """What was looked at, and why other commits that were chosen were not."""
-    if not witnesses.commit_rows:
-        return {}
-    read = [rows for rows in witnesses.commit_rows.values() if isinstance(rows, CommitRows)]
-    left = Counter(why.reason for why in witnesses.commit_rows.values() if isinstance(why, Unavailable))
-    seen = {"micro_batches": len(read), "rows": sum(rows.held.rows for rows in read)}
-    return {"looked_at": seen, "not_looked_at": dict(left.most_common(_REASONS))}
+    return sum(spans.size for spans in by_partition(ranges).values())

@@ -6,16 +6,20 @@ long as it holds its records; that a topic has transactions at all, their marker
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from recon.judge.coverage import is_compacted, is_same_topic, judged_holes
+from recon.judge.coverage import judged_holes
 from recon.judge.findings import Findings
 from recon.judge.kafka.kafka_states import open_transactions, was_held
 from recon.judge.row_counts import Counts, Piece, ReadStretches
 from recon.judge.rows.sink_rows import TopicPartition, report
-from recon.model import Code, ProbeAnswer, Witnesses
+from recon.judge.source import Source
+from recon.model import Code, ProbeAnswer
+from recon.model.grouping import united
 from recon.model.offsets import Span, Spans
+from recon.model.proof import SinkProof
 
 _LOOKED_AT = 10_000  # offsets at the begin of a range that no micro-batch read: the end of a transaction is near it
 
@@ -34,7 +38,7 @@ def readings_of(stretches: ReadStretches, entries: Collection[int]) -> Iterator[
     return (piece for piece in stretches.readings(stretches.ranges) if piece.entry in entries) if entries else iter(())
 
 
-def read_while_open(counts: Counts, witnesses: Witnesses) -> frozenset[int]:
+def read_while_open(counts: Counts, proof: SinkProof | None) -> frozenset[int]:
     """The judged entries that read offsets behind an open transaction, and may have read its records.
 
     The hook or an earlier audit saw it open. That it was aborted since, no count shows: the marker at its end is an
@@ -43,8 +47,7 @@ def read_while_open(counts: Counts, witnesses: Witnesses) -> frozenset[int]:
     doubtful = read_uncommitted(counts)
     if not doubtful:
         return frozenset()
-    ledger = counts.covered.slice
-    seen_open = open_transactions(ledger, witnesses.proof)
+    seen_open = open_transactions(counts.covered.slice, proof)
     return frozenset(
         piece.entry
         for where, spans in seen_open.items()
@@ -57,77 +60,72 @@ def read_while_open(counts: Counts, witnesses: Witnesses) -> frozenset[int]:
 # -- transactions that ended in a range that no micro-batch read -----------------------------------------------------
 
 
-def left_out(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def left_out(counts: Counts, source: Source) -> Mapping[TopicPartition, Spans]:
     """The begins of ranges that no micro-batch read, in topic partitions of which one may have read aborted records.
 
     The marker at a transaction's end may lie there, and then no count shows it.
     """
-    found: dict[TopicPartition, list[Span]] = {}
-    doubtful = read_uncommitted(counts)
-    for key, incarnation, hole in judged_holes(counts.covered) if doubtful else ():
+    found: defaultdict[TopicPartition, list[Span]] = defaultdict(list)
+    for key, incarnation, hole in judged_holes(counts.covered) if read_uncommitted(counts) else ():
         where = (key.topic, key.partition)
-        if where in counts.judged and is_same_topic(key, incarnation, witnesses):
-            found.setdefault(where, []).append(Span(hole.start, min(hole.end, hole.start + _LOOKED_AT)))
+        if where in counts.judged and source.is_topic(key.topic, incarnation.topic_id):
+            found[where].append(Span(hole.start, min(hole.end, hole.start + _LOOKED_AT)))
     return {where: Spans.of(spans) for where, spans in found.items()}
 
 
-def ended_unread(counts: Counts, witnesses: Witnesses) -> frozenset[TopicPartition]:
-    """The topic partitions of which Kafka shows that a transaction ended in what no micro-batch read, or may have."""
-    return frozenset(
-        where
-        for where, spans in left_out(counts, witnesses).items()
-        if (answer := witnesses.probes.get(where)) is not None and _ended_in(spans, answer, witnesses)
-    )
+def ended_unread(counts: Counts, source: Source) -> frozenset[TopicPartition]:
+    """The topic partitions of which Kafka shows that a transaction ended in what no micro-batch read, or may have.
 
-
-def _ended_in(spans: Spans, answer: ProbeAnswer, witnesses: Witnesses) -> bool:
-    """Whether offsets have no committed record; in a compacted topic, whether they have one that was aborted.
-
-    An answer that was cut short does not show that none ended there.
+    Offsets have no committed record there; in a compacted topic, they have one that was aborted. An answer that was cut
+    short does not show that none ended there.
     """
-    shown = spans.intersect(answer.shown)
-    if is_compacted(answer.topic, witnesses):
-        shown = shown.intersect(answer.uncommitted)
-    return answer.truncated is not None or bool(shown.minus(answer.committed))
+    found = set[TopicPartition]()
+    for where, spans in left_out(counts, source).items():
+        if (answer := source.answers.get(where)) is not None:
+            shown = spans.intersect(answer.shown)
+            if source.is_compacted(answer.topic):
+                shown = shown.intersect(answer.uncommitted)
+            if answer.truncated is not None or shown.minus(answer.committed):
+                found.add(where)
+    return frozenset(found)
 
 
-def doubtful_readings(counts: Counts, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+def doubtful_readings(counts: Counts, source: Source) -> Mapping[TopicPartition, Spans]:
     """What Kafka is asked about ranges that no micro-batch read and, where transactions ended there, what was read."""
-    doubtful, ended = read_uncommitted(counts), ended_unread(counts, witnesses)
-    return {
-        where: spans.union(Spans.of((p.start, p.end) for p in readings_of(counts.judged[where], doubtful)))
-        if where in ended
-        else spans
-        for where, spans in left_out(counts, witnesses).items()
-    }
+    doubtful, ended = read_uncommitted(counts), ended_unread(counts, source)
+    read = {where: Spans.of((p.start, p.end) for p in readings_of(counts.judged[where], doubtful)) for where in ended}
+    return united(left_out(counts, source), read)
 
 
 # -- rows of aborted transactions ------------------------------------------------------------------------------------
 
 
 def judge_aborted(
-    counts: Counts, witnesses: Witnesses, findings: Findings, present: Mapping[TopicPartition, Spans] | None
+    counts: Counts,
+    source: Source,
+    proof: SinkProof | None,
+    findings: Findings,
+    present: Mapping[TopicPartition, Spans] | None,
 ) -> None:
     """Adds findings for rows of aborted transactions, and for those of which Kafka no longer shows it.
 
     `present` are the offsets that rows carry; None where rows were not read, since counts prove that every offset has
     a row.
     """
-    doubtful, ended = read_uncommitted(counts), ended_unread(counts, witnesses)
-    for where, answer in sorted(witnesses.probes.items()):
+    proved = [entry for entry in read_uncommitted(counts) if counts.counted[entry].proved]
+    ended = ended_unread(counts, source)
+    for where, answer in sorted(source.answers.items()):
         stretches = counts.judged.get(where)
         if stretches is None:
             continue
         if present is None:
-            read = readings_of(stretches, [entry for entry in doubtful if counts.counted[entry].proved])
-            rows = Spans.of((piece.start, piece.end) for piece in read)
+            rows = Spans.of((piece.start, piece.end) for piece in readings_of(stretches, proved))
         else:
             rows = present.get(where, Spans()).intersect(stretches.ranges)
         rows = rows.intersect(answer.requested)
-        judged = _Judged(counts, witnesses, findings, stretches, answer, rows, rows_read=present is not None)
+        judged = _Judged(counts, source, proof, findings, stretches, answer, rows, rows_read=present is not None)
         judged.shown(ended=where in ended)
-        judged.expired()
-        judged.compacted()
+        judged.gone()
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,8 @@ class _Judged:
     """The rows of one topic partition, against what Kafka says of their records."""
 
     counts: Counts
-    witnesses: Witnesses
+    source: Source
+    proof: SinkProof | None
     findings: Findings
     stretches: ReadStretches
     answer: ProbeAnswer
@@ -147,66 +146,45 @@ class _Judged:
         aborted = self.rows.intersect(self.answer.aborted).intersect(Spans.of([(0, self.answer.last_stable)]))
         if self.answer.truncated is not None:
             undecided = self.rows.intersect(self.answer.stable).minus(self.answer.committed)
-            self._report(
-                Code.INCONCLUSIVE,
-                self._readers_of(undecided if aborted or ended else Spans()),
-                f"may be rows of aborted transactions: {self.answer.truncated}",
-            )
+            perhaps = self._readers_of(undecided if aborted or ended else Spans())
+            self._report(Code.INCONCLUSIVE, perhaps, f"may be rows of aborted transactions: {self.answer.truncated}")
             return
-        has_row: list[Piece] = []
-        perhaps: list[Piece] = []
+        sure: dict[bool, list[Piece]] = {True: [], False: []}
         for piece in self._readers_of(aborted):
             counted = self.counts.counted[piece.entry]
-            sure = self.rows_read or not (counted.dropped or counted.quarantined)
-            (has_row if sure else perhaps).append(piece)
-        self._report(
-            Code.PHANTOM_ROWS,
-            has_row,
-            "have rows, and their transaction was aborted: set kafka.isolation.level to read_committed and "
-            "remove the rows",
-        )
-        self._report(Code.INCONCLUSIVE, perhaps, "may have rows, and their transaction was aborted")
+            sure[self.rows_read or not (counted.dropped or counted.quarantined)].append(piece)
+        step = "set kafka.isolation.level to read_committed and remove the rows"
+        self._report(Code.PHANTOM_ROWS, sure[True], f"have rows, and their transaction was aborted: {step}")
+        self._report(Code.INCONCLUSIVE, sure[False], "may have rows, and their transaction was aborted")
 
-    def expired(self) -> None:
-        """Rows whose records Kafka has deleted, in a topic partition that has transactions."""
+    def gone(self) -> None:
+        """Rows whose records Kafka has deleted or compacted, of a topic partition that has transactions."""
+        answer, gone = self.answer, Spans()
         # Without a marker, or a record of an aborted transaction, nothing shows that producers use transactions.
-        if not (self.answer.shown.minus(self.answer.committed) or self._markers_expired()):
-            return
-        expired = self.rows.intersect(Spans.of([(0, self.answer.log_start)]))
+        if answer.shown.minus(answer.committed) or self._markers_expired():
+            gone = self.rows.intersect(Spans.of([(0, answer.log_start)]))
+        # Where recon.yml says that the query reads committed records, the topic has transactions.
+        declared = self.source.isolation_level == "read_committed"
+        if declared and answer.truncated is None and self.source.is_compacted(answer.topic):
+            gone = gone.union(self.rows.intersect(answer.stable).minus(answer.uncommitted))
         self._report(
             Code.INCONCLUSIVE,
-            self._unproved(expired, declared=self.witnesses.isolation_level),
-            f"have rows that were read uncommitted, and Kafka's log now starts at {self.answer.log_start}: whether "
-            "their transaction was aborted is not known any more; audit while Kafka holds what was read",
+            self._unproved(gone),
+            "have rows that were read uncommitted, and Kafka no longer has their records: whether their transaction "
+            "was aborted is not known any more; audit while Kafka holds what was read, and open the stream with "
+            "recon.read_kafka",
         )
 
     def _markers_expired(self) -> bool:
         """Whether offsets that had no record when they were read, and are in no row, are deleted by now."""
-        if not self.rows_read or is_compacted(self.answer.topic, self.witnesses):
+        if not self.rows_read or self.source.is_compacted(self.answer.topic):
             return False
-        gone = self.answer.requested.intersect(Spans.of([(0, self.answer.log_start)]))
-        heads = self.counts.covered.slice.heads
+        ledger, gone = self.counts.covered.slice, Spans.of([(0, self.answer.log_start)])
+        asked = self.answer.requested.intersect(gone).intersect(self.stretches.ranges).minus(self.rows)
+        missing = (p for p in self.stretches.pieces(asked) if self.counts.counted[p.entry].missing_at_read)
         return any(
-            self.counts.counted[piece.entry].missing_at_read
-            and (
-                not piece.leads
-                or was_held(self.counts.covered.slice, heads[piece.entry].sequence, piece.where, piece.start)
-            )
-            for piece in self.stretches.pieces(gone.intersect(self.stretches.ranges).minus(self.rows))
-        )
-
-    def compacted(self) -> None:
-        """Rows whose records compaction removed, where recon.yml says that the query reads committed records."""
-        if self.answer.truncated is not None or not is_compacted(self.answer.topic, self.witnesses):
-            return
-        if self.witnesses.isolation_level != "read_committed":
-            return  # nobody says that the topic has transactions
-        gone = self.rows.intersect(self.answer.stable)
-        self._report(
-            Code.INCONCLUSIVE,
-            self._unproved(gone.minus(self.answer.uncommitted), declared="read_committed"),
-            "have rows that were read uncommitted, whatever recon.yml says, and compaction removed their records: "
-            "whether their transaction was aborted is not known any more; open the stream with recon.read_kafka",
+            not piece.leads or was_held(ledger, ledger.heads[piece.entry].sequence, piece.where, piece.start)
+            for piece in missing
         )
 
     def _readers_of(self, rows: Spans) -> Iterator[Piece]:
@@ -218,20 +196,20 @@ class _Judged:
             rows = rows.minus(Spans.of((piece.start, piece.end) for piece in readings))
         yield from self.stretches.pieces(rows)
 
-    def _unproved(self, rows: Spans, *, declared: str) -> Iterator[Piece]:
+    def _unproved(self, rows: Spans) -> Iterator[Piece]:
         """Rows of micro-batches that no earlier audit proved, and that read uncommitted, or so it is declared.
 
         What an earlier audit could not decide, it did not prove.
         """
-        proof = self.witnesses.proof
-        position, heads = proof.position if proof is not None else 0, self.counts.covered.slice.heads
-        where = (self.answer.topic, self.answer.partition)
-        asked = [one.spans for one in (proof.open if proof is not None else ()) if one.is_in(*where)]
-        open_ = Spans.of(span for spans in asked for span in spans)
-        before = Spans.of((p.start, p.end) for p in self._readers_of(rows) if heads[p.entry].sequence <= position)
-        for piece in self._readers_of(rows.minus(before.minus(open_))):
-            if (heads[piece.entry].isolation_level or declared) == "read_uncommitted":
-                yield piece
+        proof, heads = self.proof, self.counts.covered.slice.heads
+        position, open_ = (proof.position, proof.open) if proof is not None else (0, ())
+        where, declared = (self.answer.topic, self.answer.partition), self.source.isolation_level
+        asked = Spans.of(span for found in open_ if found.is_in(*where) for span in found.spans)
+        for piece in self._readers_of(rows):
+            head, spans = heads[piece.entry], Spans.of([(piece.start, piece.end)])
+            if (head.isolation_level or declared) == "read_uncommitted":
+                for start, end in spans if head.sequence > position else spans.intersect(asked):
+                    yield piece.part(start, end)
 
     def _report(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
         report(self.counts.covered.slice, self.findings, code, pieces, what)

@@ -20,7 +20,7 @@ class AppId:
     """A Delta app id: of the writes of a sink, which are numbered across epochs, or of what is numbered on its own.
 
     Without `epoch` and `part` it is the sink's. `part` is "quarantine" for its quarantine table, numbered by batch_id
-    in each epoch; "claim" for the claims of releases there; a number for one release from quarantine.
+    in each epoch; "claim" for claims of releases there; or the number of a release.
     """
 
     pipeline: str
@@ -84,7 +84,7 @@ def chain_id(pipeline: str, sink: str) -> str:
     return f"chain:{pipeline}/{sink}"
 
 
-# Commits to one of the ledger's tables by which a process says that it merges small files; recon.ledger.store.merging.
+# Commits to one of the ledger's tables by which a process says that it merges small files: write.ledger.store.merging.
 MERGE_APP_ID = "recon:merge"
 # The commit by which one says that it removes the files that merges replaced; its txn version is the Unix time, s.
 VACUUM_APP_ID = "recon:vacuum"

@@ -8,7 +8,8 @@ from __future__ import annotations
 from secrets import token_hex
 
 STAMP = "recon"  # of a snapshot: the stamp of the write that it publishes
-# Of a snapshot: the id of the one before it, which has the rows of its MERGE. Spark 1.10 cannot stamp that one itself.
+# Of a snapshot: the id of the one before it, which has the rows of its MERGE. Iceberg 1.10 cannot stamp that one
+# itself.
 MERGED = "recon.merged"
 
 

@@ -2,8 +2,8 @@
 
 `{"asked_at": "2026-11-01T12:00:00+00:00", "after": 7, "topics": {"orders": {"partition": 3, "log_start": 0,
 "last_stable": [10, 12, 9], "high_watermark": [10, 12, 9], "leader_epoch": 4}}}`. `"partition": 3` stands for 0, 1, 2;
-another number stands for every partition. Most answers have leader epochs alone, which are the same for hours; every
-half minute one has offsets, too, of hundreds of partitions a few kilobytes.
+another number stands for every partition. Most answers have leader epochs alone, which are the same for hours. Every
+half minute an answer has offsets, too: a few kilobytes for hundreds of partitions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from recon.errors import LedgerError
+from recon.base.errors import LedgerError
 from recon.model.wire import values
 
 _INT = {int}
@@ -39,8 +39,8 @@ class KafkaState:
 
     Attributes:
         asked_at: when it was asked, by the driver's clock, UTC.
-        after: the sequence of the sink's newest ledger entry at that moment: what the entries up to it read had been
-            read, and confirmed in the sink.
+        after: the sequence of the sink's newest ledger entry at that moment: entries up to it had been read from Kafka
+            and confirmed in the sink.
         topics: the logs of each topic.
     """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 from recon.model.evidence import ReconStamp
 from recon.model.wire.values import checked
 

@@ -1,11 +1,11 @@
 """The manifests of a file sink: which files of which micro-batch count, and the stamp of their write.
 
 `<target>/_recon_manifests/<epoch>/<batch_id // 1000>/<batch_id>.json` is written after the micro-batch's files, whole
-or not at all. The same content is made before it as `writes/<number>.json`, by the number of the write, which must not
-be there yet: that is the commit, and the next start writes the manifest where a crash came between the two. A thousand
-micro-batches later the folder is merged into one file `<batch_id // 1000>.jsonl.gz`, so that a year of 10 s
-micro-batches is some 3,200 files and its newest day ten. The files' format, schema and reader's options are stored once
-per layout in `layouts/<hash>.json`.
+or not at all. Before it, the same content is made as `writes/<number>.json`, by the number of the write, which must not
+be there yet: that is the commit. The next start writes the manifest where a crash came between the two. A thousand
+micro-batches later the folder is merged into one file `<batch_id // 1000>.jsonl.gz`. So a year of 10 s micro-batches is
+some 3,200 files, and its newest day ten. The files' format, schema and reader's options are stored once per layout in
+`layouts/<hash>.json`.
 
 Readers of data skip the folder by its name: it begins with `_` and holds no `=`.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 from recon.model.evidence import ReconStamp
 from recon.model.wire import values
 from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH

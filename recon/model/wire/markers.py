@@ -119,7 +119,7 @@ class Plan:
     def _of(cls, fields: Mapping[str, Any], offset: int) -> Plan:
         plan = cls(
             query_id=fields["query_id"],
-            behind=tuple(cls._of(values.mapping(one), values.whole(one["offset"])) for one in fields["behind"]),
+            behind=tuple(cls._of(values.mapping(other), values.whole(other["offset"])) for other in fields["behind"]),
             epoch=fields["epoch"],
             batch_id=fields["batch_id"],
             offsets_text=fields["offsets"],
@@ -135,8 +135,8 @@ class Plan:
 class TaskMarker:
     """The rows of one task, committed together with them.
 
-    `ids` is a sum of hashes over the source coordinates of the rows, `content` one over their keys and values: both
-    are the same whatever the order of the rows.
+    `ids` is a sum of hashes over topic, partition and offset of the source records, `content` one over keys and values.
+    The order of the rows changes neither.
     """
 
     query_id: str
@@ -157,7 +157,7 @@ class TaskMarker:
     def parse(cls, value: bytes) -> TaskMarker:
         """The marker that a value stands for."""
         fields = values.mapping(values.loads(value))
-        return values.checked(cls(**{**fields, "sources": [_source(*one) for one in fields["sources"]]}))
+        return values.checked(cls(**{**fields, "sources": [_source(*source) for source in fields["sources"]]}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,11 @@ class BatchMarker:
 
     @classmethod
     def parse(cls, value: bytes, at: datetime) -> BatchMarker:
-        """The marker that a value stands for, read from a record of the time `at`."""
+        """The marker that a value stands for, read from a record of the time `at`.
+
+        Raises:
+            ValueError: the value is no batch marker; also TypeError, KeyError and EvidenceError.
+        """
         fields = values.mapping(values.loads(value))
         stamp = parse_stamp(values.text(fields["stamp"]))
         if stamp is None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import LedgerError
+from recon.base.errors import LedgerError
+from recon.base.text import first_line
 from recon.model.memory import SinkMemory
 from recon.model.proof import SinkProof
-from recon.text import first_line
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -89,8 +89,8 @@ def _unknown(stored: Any, written: Any) -> Iterator[str]:
         for name in stored.keys() & written.keys():
             yield from _unknown(stored[name], written[name])
     elif isinstance(stored, list) and isinstance(written, list):
-        for one, other in zip(stored, written, strict=False):
-            yield from _unknown(one, other)
+        for item, other in zip(stored, written, strict=False):
+            yield from _unknown(item, other)
 
 
 def _codec(kind: Any) -> TypeAdapter[Any]:

@@ -1,7 +1,7 @@
 """The stamp of a data commit (a Delta commit's userMetadata, for example), and the canonical text of offset ranges.
 
-The ledger's hashes cover the text and the stamp of a commit carries it, so that the two are compared as strings:
-`[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, no spaces, sorted by (source, topic, topic_id,
+The ledger's hashes cover the text, and the stamp of a commit has it, so that the two are compared as strings. It is
+`[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, without spaces, sorted by (source, topic, topic_id,
 partition).
 """
 
@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable
 from itertools import groupby
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 from recon.model.evidence import ReconStamp
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.values import checked, loads, optional, text, whole
@@ -100,13 +100,13 @@ def reads_any_of(text: str, topics: Collection[str]) -> bool:
     return any(f",{json.dumps(topic, ensure_ascii=False)}," in text for topic in topics)
 
 
-def same_ranges(one: str, other: str) -> bool:
+def same_ranges(first: str, second: str) -> bool:
     """Whether two canonical texts hold the same ranges; a topic id that one of them lacks counts as equal.
 
     The broker may have been reachable on a replay and not on the first attempt, or the other way round.
     """
     try:
-        mine, theirs = ({(s.source, s.topic, *s[2:5]): s.topic_id for s in parse_offsets(t)} for t in (one, other))
+        mine, theirs = ({(s.source, s.topic, *s[2:5]): s.topic_id for s in parse_offsets(t)} for t in (first, second))
     except EvidenceError:
         return False
     return mine.keys() == theirs.keys() and all(

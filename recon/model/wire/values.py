@@ -1,7 +1,7 @@
-"""What another process wrote, held against the types that are expected: nothing else may be judged by.
+"""What another process wrote, compared with the expected types: nothing that has another type is judged by.
 
-JSON is read without its two traps: an object that has a key twice (readers keep one of the values and say nothing), and
-numbers that are none (`NaN`, `Infinity`).
+Two kinds of JSON are refused: an object that has a key twice (readers silently keep one of the values), and numbers
+that are none (`NaN`, `Infinity`).
 """
 
 from __future__ import annotations

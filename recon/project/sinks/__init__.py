@@ -2,7 +2,7 @@
 
 `base` has what all sinks share, `merging` what those share that merge; `delta`, `iceberg`, `jdbc`, `kafka`, `files` and
 `custom` the kinds; `repairs` says what a repair can do for a sink; `kinds` lists the kinds, those of installed packages
-(entry points `recon.sinks`) among them. Values only: the writers are in `recon.sinks`.
+(entry points `recon.sinks`) among them. Values only: the writers are in `recon.write.sinks`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What every sink of recon.yml has: its keys, its promise, and the class that writes it.
 
 A micro-batch is retried after a crash, and what a retry does depends on the sink. Each sink's class declares it in
-`promise`, from its keys alone; the ledger records the label with every write, and audits hold the sink to it.
+`promise`, from its keys alone. The ledger records its label with every write, and audits check that the sink keeps it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from recon.base.text import did_you_mean
 from recon.model.wire.columns import SourceNames
-from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
-from recon.project.fields import Name, Share, Strict, require_unique
+from recon.project.checks import CheckSpec, WithColumns
+from recon.project.fields import Share, Strict
 from recon.project.messages import BadValue
 from recon.project.sinks import kinds
 from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility, of_replaced_rows
-from recon.text import did_you_mean
 
 Label = Literal[
     "exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once", "of each route", "observed"
@@ -56,13 +56,13 @@ class QuarantineConfig(Strict):
     stop_above: Share | None = None
 
 
-class Sink(WithTests):
+class Sink(WithColumns):
     """The keys that every sink has; `kind` says which subclass a sink of recon.yml is.
 
     `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
-    `on_new_epoch`: what a checkpoint that starts over does when its ranges overlap or miss the ledger's end, and what a
-    start does when the sink's table is not the one that the ledger's entries were written into.
-    `trim_replayed_offsets`: drop rows whose (topic, partition, offset) the ledger already holds.
+    `on_new_epoch`: stop or warn, when a new checkpoint's ranges overlap or miss the ledger's end, or the sink's table
+    is not the one that the ledger knows. `trim_replayed_offsets`: drop rows whose (topic, partition, offset) the ledger
+    already holds.
     """
 
     # The class that writes the sink, as `module:Class`: a BatchSink with a class method `of(project, pipeline, sink)`.
@@ -86,29 +86,18 @@ class Sink(WithTests):
     # Whether the passwords in `settings` must come from environment variables.
     secrets_from_environment: ClassVar[bool] = False
 
+    noun: ClassVar[str] = "sink"
+
     kind: str
-    name: Name
     target: str
     description: str | None = None
     stamp_source_offsets: bool = True
     on_new_epoch: Literal["stop", "warn"] = "stop"
     trim_replayed_offsets: bool = False
     quarantine: QuarantineConfig = QuarantineConfig()
-    defaults: CheckConfig = CheckConfig()
-    columns: tuple[Column, ...] = ()
     post_batch: tuple[CheckSpec, ...] = ()
 
     _observed: bool = PrivateAttr(default=False)
-
-    @field_validator("columns")
-    @classmethod
-    def _tests_know_their_column(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        return tuple(column.naming_tests() for column in columns)
-
-    @model_validator(mode="after")
-    def _columns_differ(self) -> Sink:
-        require_unique("columns", f" of sink '{self.name}'", (c.name for c in self.columns))
-        return self
 
     @model_validator(mode="wrap")
     @classmethod

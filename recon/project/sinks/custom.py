@@ -20,7 +20,7 @@ class CustomSink(Sink):
     you declare that a retry does; without `confirm` nobody can hold the sink to it. `target`: its name in reports.
     """
 
-    writer = "recon.sinks.custom:CustomWriter"
+    writer = "recon.write.sinks.custom:CustomWriter"
     in_files = False
     takes_functions = True
 

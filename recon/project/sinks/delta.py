@@ -48,8 +48,8 @@ class DeltaSink(Sink):
     offset.
     """
 
-    writer = "recon.sinks.delta.append:DeltaAppend"
-    repairs = "recon.sinks.delta.repair:DeltaStore"
+    writer = "recon.write.sinks.delta.append:DeltaAppend"
+    repairs = "recon.write.sinks.delta.repair:DeltaStore"
     variants = ({}, {"txn_app_id": "own"})
     is_delta = True
     has_history = True
@@ -125,8 +125,8 @@ class DeltaMergeSink(MergeSink):
     `partition_by`, `options`: for the table that the first micro-batch makes, passed to Spark's writer.
     """
 
-    writer = "recon.sinks.delta.merge:DeltaMerge"
-    repairs = "recon.sinks.delta.repair:MergeStore"
+    writer = "recon.write.sinks.delta.merge:DeltaMerge"
+    repairs = "recon.write.sinks.delta.repair:MergeStore"
     is_delta = True
     has_history = True
 

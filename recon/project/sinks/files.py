@@ -21,8 +21,8 @@ class FileSink(Sink):
     Spark's append. `partition_by`, `options`: passed to Spark's writer.
     """
 
-    writer = "recon.sinks.files.replace:FileReplace"
-    repairs = "recon.sinks.files.repair:FileStore"
+    writer = "recon.write.sinks.files.replace:FileReplace"
+    repairs = "recon.write.sinks.files.repair:FileStore"
     variants = ({}, {"mode": "append"})
 
     kind: Literal["parquet", "json", "csv"]

@@ -20,10 +20,9 @@ class IcebergTableSink(Sink):
     """A sink that is an Iceberg table, whose name `target` begins with the catalog's, such as `lake.sales.orders`.
 
     Spark writes with the session's catalog of that name. `catalog`: pyiceberg's properties of the same catalog (`type`,
-    `uri`, `warehouse`, credentials), by which recon confirms and audits without Spark; what is left out is taken from
-    pyiceberg's own configuration.
-    `partition_by`, `table_properties`: of the table that the first micro-batch makes; the former are Iceberg's
-    transforms, such as `days(order_time)`.
+    `uri`, `warehouse`, credentials), for confirming and auditing without Spark. What is left out comes from pyiceberg's
+    own configuration. `partition_by`, `table_properties`: of the table that the first micro-batch makes; the former are
+    Iceberg's transforms, such as `days(order_time)`.
     """
 
     in_files = False
@@ -53,7 +52,7 @@ class IcebergSink(IcebergTableSink):
     `options`: passed to Spark's writer.
     """
 
-    writer = "recon.sinks.iceberg.append:IcebergAppend"
+    writer = "recon.write.sinks.iceberg.append:IcebergAppend"
 
     kind: Literal["iceberg"]
     options: Texts = Field(default_factory=dict)
@@ -72,9 +71,9 @@ class IcebergSink(IcebergTableSink):
 class IcebergMergeSink(IcebergTableSink, MergeSink):
     """Merges into an Iceberg table, see IcebergTableSink and MergeSink."""
 
-    writer = "recon.sinks.iceberg.merge:IcebergMerge"
+    writer = "recon.write.sinks.iceberg.merge:IcebergMerge"
 
-    # What `delta_merge` has besides: recon.sinks.reduce asks for it.
+    # What `delta_merge` has besides: recon.write.sinks.reduce asks for it.
     scd2: ClassVar[None] = None
     evolve_schema: ClassVar[bool] = False
     prune_by: ClassVar[tuple[()]] = ()

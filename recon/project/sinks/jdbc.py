@@ -7,12 +7,12 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
+from recon.base.text import did_you_mean
 from recon.project.fields import Strict, Texts, one_tag
 from recon.project.jdbc import parse_url
 from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 from recon.project.sinks.repairs import RepairAbility, of_replaced_rows, without_record
-from recon.text import did_you_mean
 
 
 class Retry(Strict):
@@ -88,11 +88,11 @@ class JdbcUpsertSink(JdbcSink):
 
     `keys`: columns with a unique key. `update`: columns that an update takes over, by default all but the keys.
     `newer_wins`: a column by which a row replaces only one that is not newer. `order_by`: columns that rank the
-    rows of one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
+    rows of one key within a micro-batch after `newer_wins` and before the source offset; the greatest is kept.
     """
 
-    writer = "recon.sinks.jdbc.writers:JdbcUpsert"
-    repairs = "recon.sinks.jdbc.repair:DatabaseStore"
+    writer = "recon.write.sinks.jdbc.writers:JdbcUpsert"
+    repairs = "recon.write.sinks.jdbc.repair:DatabaseStore"
     rewrites = True
 
     kind: Literal["jdbc_upsert"]
@@ -135,8 +135,8 @@ class JdbcAppendSink(JdbcSink):
     `count_offsets`: an audit has the database compare its rows by their source offsets, all of the table.
     """
 
-    writer = "recon.sinks.jdbc.writers:JdbcAppend"
-    repairs = "recon.sinks.jdbc.repair:DatabaseStore"
+    writer = "recon.write.sinks.jdbc.writers:JdbcAppend"
+    repairs = "recon.write.sinks.jdbc.repair:DatabaseStore"
     variants = ({}, {"guard": False})
 
     kind: Literal["jdbc_append"]

@@ -29,8 +29,8 @@ class KafkaSink(Sink):
     `options`: passed to Spark's Kafka reader where checks read the topic back.
     """
 
-    writer = "recon.sinks.kafka.writer:KafkaWriter"
-    repairs = "recon.sinks.kafka.repair:KafkaStore"
+    writer = "recon.write.sinks.kafka.writer:KafkaWriter"
+    repairs = "recon.write.sinks.kafka.repair:KafkaStore"
     variants = ({}, {"mode": "at_least_once"})
     in_files = False
 

@@ -15,7 +15,7 @@ class MergeSink(Sink):
 
     `keys`: the columns that identify a row; a NULL in one of them stops the micro-batch.
     `newer_wins`: a column by which a row replaces only an older one. `order_by`: SQL expressions that rank the rows of
-    one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
+    one key within a micro-batch after `newer_wins` and before the source offset; the greatest is kept.
     `update_when`, `insert_when`: SQL conditions on the source row `s` and, for an update, the target row `t`.
     `delete_when`: an SQL condition on the source row that makes it a tombstone of its key.
     """

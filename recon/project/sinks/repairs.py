@@ -1,8 +1,8 @@
 """What a repair can do for a sink, from its keys in recon.yml alone. No I/O.
 
 Where rows are appended, an offset without a row is missing, and the rows say so. Where later rows replace earlier ones,
-rows say nothing: there the sink's own record tells which offsets were read, and a record that is read late must not
-replace the row of a later one.
+rows say nothing: there the sink's own record says which offsets were read. A record that is read late must not replace
+the row of a later one.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.recovery.repair.missing import OWNER, with_owner
 from recon.recovery.repair.plan import PlannedRange
-from recon.sinks.repair import DOUBLED, KEPT_ROW, DoubledRows
 from recon.spark.columns import quoted
 from recon.spark.lazy import F
+from recon.write.sinks.repair import DOUBLED, KEPT_ROW, DoubledRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

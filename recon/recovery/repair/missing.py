@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.errors import EvidenceError, SinkError
-from recon.evidence import sink_rows as rows_of_sink
-from recon.hook.epochs import BatchToWrite
-from recon.hook.prepare import PreparedRows, Transform, WholeBatch, call, require_free, stamped, with_source
-from recon.hook.read_kafka import source_options
-from recon.hook.routing import ROUTE, Routing, Share
-from recon.hook.row_counts import RowCounts
+from recon.base.errors import EvidenceError, SinkError
+from recon.base.storage import Storage
 from recon.judge.coverage import by_partition
 from recon.judge.rows import sink_rows
-from recon.ledger import quarantined
 from recon.model import RowGroup
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Sink
-from recon.quarantine import groups as quarantine_groups
 from recon.recovery.repair.plan import PlannedRange, TopicPartition
-from recon.sinks import ConfirmedWrite
-from recon.sinks.base import rows_in_ranges
 from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
 from recon.spark.frames import local_frame
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
 from recon.spark.packages import kafka_package
-from recon.storage import Storage
+from recon.witness import sink_rows as rows_of_sink
+from recon.write.hook.epochs import BatchToWrite
+from recon.write.hook.prepare import PreparedRows, Transform, WholeBatch, call, require_free, stamped, with_source
+from recon.write.hook.read_kafka import source_options
+from recon.write.hook.routing import ROUTE, Routing, Share
+from recon.write.hook.row_counts import RowCounts
+from recon.write.ledger import quarantined
+from recon.write.quarantine import groups as quarantine_groups
+from recon.write.sinks import ConfirmedWrite
+from recon.write.sinks.base import rows_in_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recon.errors import ConfigError
-from recon.lazy import np
+from recon.base.errors import ConfigError
+from recon.base.lazy import np
+from recon.base.text import some
 from recon.model import EntryHead, LedgerSlice
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.processing_signature import parts_of
 from recon.project import Pipeline, Sink
-from recon.text import some
 
 
 def require_same(name: str, ledger: LedgerSlice, passed: str | None, spans: Iterable[OffsetSpan]) -> None:

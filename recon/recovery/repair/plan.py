@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from recon.base.text import some
 from recon.judge.coverage import Key, by_partition, cleaned, coverage
 from recon.judge.row_counts import ReadStretches, stretches_of
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
 from recon.project.sinks.repairs import RepairAbility
-from recon.text import some
 
 Action = Literal["read", "remove", "gone", "done", "unknown"]
 TopicPartition = tuple[str, int]
@@ -24,9 +24,9 @@ class PlannedRange:
     """Offsets [start_offset, end_offset) of one topic partition, and what a repair does about them.
 
     Attributes:
-        action: "read": read again from Kafka and written, as far as the sink has no rows of them. "remove": rows too
-            many are removed. "gone": Kafka does not have them any more. "done": an entry behind the last audit did it.
-            "unknown": nothing is done, because a wrong guess would lose or double rows.
+        action: "read": read again from Kafka and written, as far as the sink has no rows of them. "remove": surplus
+            rows are removed. "gone": Kafka no longer has them. "done": an entry after the last audit did it. "unknown":
+            nothing is done, because a wrong guess would lose or double rows.
         batch_id: the micro-batch that read past them, or, where none did, the one whose finding names them.
         findings: the ids of the open findings that it answers.
         why: what there is to know, in a sentence.

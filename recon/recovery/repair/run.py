@@ -1,9 +1,10 @@
 """A whole repair of one sink: finishes what a crash left, reads missing offsets again, removes doubled rows.
 
-A repair commits as a driver does: it reads the number of the sink's newest write, then the ledger and the table, and
-its commit carries the next number as a txn. Where a query, or another repair, wrote meanwhile, Delta refuses or drops
-the commit; the repair looks at everything anew and tries again, with the rows that it has read already. Nothing needs
-to be undone after a crash: before the commit nothing happened, behind it the entry is restored from the commit's stamp.
+A repair commits as a driver does. It reads the number of the sink's newest write, then the ledger and the table, and
+commits with the next number as a txn. Where a query, or another repair, wrote meanwhile, Delta refuses or drops the
+commit. The repair then reads everything anew, except for the records that it has already, and tries again. Nothing
+needs to be undone after a crash: before the commit nothing happened; after it the entry is restored from the commit's
+stamp.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recon.decision import Decision
-from recon.errors import ConfigError, RefusedError, SinkError
-from recon.hook.epochs import BatchToWrite
-from recon.hook.prepare import Transform, takes_batch_id
-from recon.hook.routing import Routing, passed, routes_to
-from recon.hook.writer import ForeachBatch
+from recon.base.clock import utc_now
+from recon.base.decision import Decision
+from recon.base.errors import ConfigError, RefusedError, SinkError
+from recon.base.text import plural, some
 from recon.judge.coverage import by_partition
-from recon.ledger import open_ledger
-from recon.ledger.entries import new_entry
-from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import recorded, restore, unrecorded
 from recon.model import REMOVALS, REPAIRS, LedgerEntry, ReconStamp, offsets_text, parse_offsets
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
-from recon.model.proof import with_id
+from recon.model.proof import OpenFinding, with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.passed import require_route, require_same
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, without
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
-from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
-from recon.sinks.repair import SinkSnapshot, open_repair
 from recon.spark.catalog import require_located
 from recon.spark.session import session
-from recon.text import plural, some
+from recon.write.hook.epochs import BatchToWrite
+from recon.write.hook.prepare import Transform, takes_batch_id
+from recon.write.hook.routing import Routing, passed, routes_to
+from recon.write.hook.writer import ForeachBatch
+from recon.write.ledger import open_ledger
+from recon.write.ledger.entries import new_entry
+from recon.write.ledger.rebuild import recorded, restore, unrecorded
+from recon.write.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
+from recon.write.sinks.repair import SinkSnapshot, open_repair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,9 +104,9 @@ def repair(
     """Reads the missing offsets of a sink's open findings again and writes them, and removes its doubled rows.
 
     Exactly the offsets are read that neither the sink nor its quarantine has a row of. They go through the same
-    transform, row checks and sink as the query's, in a commit and a ledger entry of their own; a row has the
-    `_batch_id` of the micro-batch that read past it. Of doubled rows one of each offset is kept. Run an audit
-    afterwards: it says which findings are REPAIRED.
+    transform, row checks and sink as the query's, in a commit and a ledger entry of their own. A row has the
+    `_batch_id` of the micro-batch that read past it. Of doubled rows one of each offset is kept. The next audit says
+    which findings are REPAIRED.
 
     Args:
         project: where recon.yml is, or a `Project`.
@@ -137,12 +138,14 @@ def repair(
     refused = refusal(project, pipe, out)
     if refused:
         raise ConfigError(refused)
-    run = _Run(project, pipe, out, transform, kafka_options or {}, decision, spark, failpoint)
+    run = SinkRepair(project, pipe, out, transform, kafka_options or {}, decision, spark, failpoint)
     return run.run(finding, other_transform)
 
 
 @dataclass
-class _Run:
+class SinkRepair:
+    """A repair of one sink. What asks Kafka or Spark is a method of its own: `plan`, `read`, `there` and `hook`."""
+
     project: Project
     pipeline: Pipeline
     sink: Sink
@@ -163,11 +166,12 @@ class _Run:
         self.routes = routes_to(self.pipeline, self.sink)
 
     def run(self, finding: str | None, other_transform: bool) -> Repaired:
+        """The whole of it, as `repair` says."""
         finished = self._finish(other_transform)
         self.position = self.ledger.position(self.pipeline.name, self.sink.name)
         known = open_findings(self.ledger, self.pipeline, self.sink)
         chosen = known if finding is None else with_id(known, finding)
-        plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, chosen)
+        plan = self.plan(chosen)
         result = partial(
             Repaired, pipeline=self.pipeline.name, sink=self.sink.name, plan=plan, finished=tuple(map(named, finished))
         )
@@ -185,6 +189,10 @@ class _Run:
             incomplete=tuple(self.incomplete),
         )
 
+    def plan(self, findings: Sequence[OpenFinding]) -> RepairPlan:
+        """What there is to do about findings."""
+        return plan_of(self.project, self.ledger, self.pipeline, self.sink, findings)
+
     # -- what a crash left ---------------------------------------------------------------------------------------------
 
     def _finish(self, other_transform: bool) -> list[LedgerEntry]:
@@ -197,7 +205,7 @@ class _Run:
             and unrecorded(commit.stamp, self.pipeline.name, self.sink.name, entries)
         ]
         repairs = [commit.stamp for commit in commits if commit.stamp.epoch == REPAIRS]
-        if repairs and self._hook().quarantines:
+        if repairs and self.hook().quarantines:
             read = [span for stamp in repairs for span in parse_offsets(stamp.offsets_text)]
             self._require_same(read, other_transform)
             for stamp in repairs:
@@ -209,8 +217,7 @@ class _Run:
 
     def _quarantine(self, stamp: ReconStamp) -> None:
         """Writes the failing rows of a repair that is in the sink into quarantine, unless it did."""
-        known = open_findings(self.ledger, self.pipeline, self.sink)
-        plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, known)
+        plan = self.plan(open_findings(self.ledger, self.pipeline, self.sink))
         spans = parse_offsets(stamp.offsets_text)
         read = [
             replace(part, start_offset=start, end_offset=end)
@@ -220,15 +227,16 @@ class _Run:
             for start, end in Spans.of([part.span.span]).intersect(Spans.of([span.span]))
         ]
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
-        with closing(self._rows(spans, read, None)) as rows:
-            self._hook().quarantine_repair(rows, batch)
+        with closing(self.read(spans, read, None)) as rows:
+            self.hook().quarantine_repair(rows, batch)
 
-    def _hook(self) -> ForeachBatch:
+    def hook(self) -> ForeachBatch:
+        """What writes the rows, as it does those of a micro-batch."""
         return ForeachBatch(
             self.project, self.pipeline, self.sink, self.transform, routes=self.routes, failpoint=self.failpoint
         )
 
-    def _rows(self, spans: Sequence[OffsetSpan], ranges: Sequence[PlannedRange], table: DataFrame | None) -> RepairRows:
+    def read(self, spans: Sequence[OffsetSpan], ranges: Sequence[PlannedRange], table: DataFrame | None) -> RepairRows:
         """The records of the spans, read again; `ranges` say of which micro-batch they are."""
         frame = kafka_rows(self._spark(), self.project, self.pipeline, spans, self.kafka_options)
         columns = None if table is None else partial(self.store.columns, table)
@@ -263,7 +271,7 @@ class _Run:
                     return []
                 if rows is None:
                     spans = [part.span for part in missing]
-                    rows = self._rows(spans, missing, look.table)
+                    rows = self.read(spans, missing, look.table)
                 with suppress(RefusedError):
                     return [self._write(rows, missing, look)]
         finally:
@@ -274,17 +282,17 @@ class _Run:
     def _still_missing(self, wanted: Sequence[PlannedRange], look: _Look) -> list[PlannedRange]:
         """The ranges of which neither the sink nor its quarantine has a row, nor a write since the plan was made."""
         # Rows that expire may be many: they are read for the offsets alone of which nothing else tells.
-        left = list(wanted) if self.store.expires else without(wanted, self._there(wanted, look))
+        left = list(wanted) if self.store.expires else without(wanted, self.there(wanted, look))
         for why, spans in look.written:
             before, left = left, without(left, by_partition(spans))
             if why and left != before and why not in self.incomplete:
                 self.incomplete.append(why)
         if self.store.expires:
             left = without(left, self.store.read())
-            left = without(left, self._there(left, look)) if left else []
+            left = without(left, self.there(left, look)) if left else []
         return left
 
-    def _there(self, ranges: Sequence[PlannedRange], look: _Look) -> dict[TopicPartition, Spans]:
+    def there(self, ranges: Sequence[PlannedRange], look: _Look) -> dict[TopicPartition, Spans]:
         """The offsets of which the sink, or its quarantine, has a row; where rows are replaced, those it was given."""
         if self.sink.rewrites:
             return self.store.read()
@@ -301,7 +309,7 @@ class _Run:
         batch = replace(batch, stamp=replace(stamp, read=read, filtered=filtered))
         if self.sink.rewrites:
             self.store.require_order(rows.prepare(batch).rows, look.table)
-        hook = self._hook()
+        hook = self.hook()
         hook.writer = self.store.writer(ranges, look.sink, self.failpoint)
         try:
             entry = hook.write_repair(rows, batch, self.ledger)
@@ -321,7 +329,7 @@ class _Run:
         return self.counted[spans]
 
     def _counted(self, spans: Sequence[OffsetSpan]) -> int | None:
-        from recon.evidence import kafka_probe
+        from recon.witness import kafka_probe
 
         answers = kafka_probe.probe(self.project.kafka, by_partition(spans)).values()
         if any(answer.truncated is not None for answer in answers):
@@ -480,8 +488,8 @@ class _Look:
         spark: the session.
         sink: the sink.
         taken: (epoch, batch_id) of what was entered or committed.
-        written: offsets that others read since the plan was made: those of entries, and, with a sentence about them, of
-            commits that the ledger does not have yet, and of micro-batches that are not complete.
+        written: offsets that others read since the plan was made, with a sentence about each: of entries, of commits
+            without an entry, and of incomplete micro-batches.
         table: its rows; None where there is no table.
     """
 

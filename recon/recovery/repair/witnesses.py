@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from recon.errors import ConfigError, EvidenceError
-from recon.evidence import checkpoint
-from recon.hook.routing import routes_to
-from recon.ledger import Ledger, open_ledger
+from recon.base.errors import ConfigError, EvidenceError
+from recon.base.storage import Storage
 from recon.model import KafkaWitness, LedgerSlice
 from recon.model.proof import OpenFinding, with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.plan import RepairPlan, planned
-from recon.sinks.repair import open_repair
-from recon.storage import Storage
+from recon.witness import checkpoint
+from recon.write.hook.routing import routes_to
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.sinks.repair import open_repair
 
 
 def repair_plans(
@@ -135,7 +135,7 @@ def _sinks(project: Project, pipeline: str | None, sink: str | None) -> Iterator
 
 
 def _kafka(project: Project, pipeline: Pipeline, entries: LedgerSlice, findings: Sequence[OpenFinding]) -> KafkaWitness:
-    from recon.evidence import kafka
+    from recon.witness import kafka
 
     topics = {name for _, name, _ in entries.ranges.topics}
     topics |= {opened.finding.topic for opened in findings if opened.finding.topic is not None}

@@ -15,7 +15,7 @@ _LEVELS = {"fail": "error", "error": "error", "warn": "warning"}
 def as_github(run: RunResult) -> str:
     """GitHub's workflow commands: an error or a warning per check that has something to say."""
     lines = []
-    for level, result in _told(run):
+    for level, result in _annotated(run):
         title = _escaped(f"{_BY}: {result.name}").replace(":", "%3A").replace(",", "%2C")
         lines.append(f"::{level} title={title}::{_escaped(_message(result, run))}\n")
     return "".join(lines)
@@ -25,11 +25,11 @@ def as_azure(run: RunResult) -> str:
     """Azure Pipelines' logging commands."""
     return "".join(
         f"##vso[task.logissue type={level}]{_escaped(f'{_BY}: {result.name}: {_message(result, run)}')}\n"
-        for level, result in _told(run)
+        for level, result in _annotated(run)
     )
 
 
-def _told(run: RunResult) -> Iterator[tuple[str, CheckResult]]:
+def _annotated(run: RunResult) -> Iterator[tuple[str, CheckResult]]:
     return ((_LEVELS[result.status], result) for result in run.results if result.status in _LEVELS)
 
 

@@ -45,7 +45,7 @@ def _case(suite: XML.Element, result: CheckResult, run: RunResult) -> None:
         "testcase",
         {"name": _safe(result.name), "classname": _safe(place), "time": f"{result.execution_time:.3f}"},
     )
-    runbooks = [f"what to do about it: {one}" for one in runbook.of_result(result, run)]
+    runbooks = [f"what to do about it: {book}" for book in runbook.of_result(result, run)]
     details = _safe("\n".join((result.message, *_findings(result), *runbooks)))
     if result.status == "fail":
         code = next((str(f.code) for f in result.findings if f.level.name == "FAIL"), result.check)

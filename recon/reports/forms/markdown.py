@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from recon.base.text import plural
 from recon.model import RunResult
 from recon.reports import pages, runbook
 from recon.reports.words import located
-from recon.text import plural
 
 _MOST = 20  # findings shown of each check: a comment has a largest size
 _MARKS = {"complete": "✅", "not complete": "❌", "could not be proved": "❓"}

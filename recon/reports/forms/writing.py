@@ -9,11 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.base.storage import write_private
+from recon.base.text import did_you_mean
 from recon.model import RunResult
 from recon.reports.run_results import write_text
-from recon.storage import write_private
-from recon.text import did_you_mean
 
 # Name → the file's name, and what makes its text, which is imported when it is asked for. Parquet alone is no text.
 _TEXTS: Mapping[str, tuple[str, str]] = {

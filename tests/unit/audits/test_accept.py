@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable
 
 from recon import accept, open_findings
-from recon.errors import ConfigError, LedgerError
+from recon.base.errors import ConfigError, LedgerError
 from recon.judge.memories import MEMORIES
-from recon.ledger import open_ledger
-from recon.ledger.proofs import PROOF, ProofEdited
 from recon.model import Code, Finding
 from recon.model.proof import OpenFinding, SinkProof
 from recon.model.wire.proof import dump_proof, parse_proof
 from recon.project import Project, load
+from recon.write.ledger import open_ledger
+from recon.write.ledger.proofs import PROOF, ProofEdited
 from tests.support.messages import raises, same_message
 from tests.unit.cli.test_cli import BASE, Ended, recon  # noqa: F401
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import csv, parquet
 
 import recon
+from recon.base.errors import ConfigError
 from recon.cli import main
-from recon.demo import trial
-from recon.errors import ConfigError
+from recon.local.demo import trial
 from recon.model.account import OffsetClass
 from recon.reports.account import OffsetAccount
 from tests.support.messages import raises

@@ -12,15 +12,15 @@ import pytest
 from recon.audits.compliance import compliance
 from recon.audits.pack import pack
 from recon.audits.run import run_audit
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import open_ledger
-from recon.ledger.heads.signing import public_keys
-from recon.ledger.store import Filter
+from recon.base.errors import ConfigError, LedgerError
 from recon.model import Code, RunResult
 from recon.project import Project
 from recon.project.checks import CheckSpec
 from recon.reports import compliance as compliance_report
 from recon.reports import html, run_results
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads.signing import public_keys
+from recon.write.ledger.store import Filter
 from tests.support.heads import NOW, OTHER_SEED, files, grow, linked, publish_heads, rewrite, signing_project
 from tests.support.messages import raises, same_message
 
@@ -184,7 +184,7 @@ def test_a_chain_that_cannot_be_compared_with_its_head_is_not_known_and_the_othe
 ) -> None:
     import shutil
 
-    from recon.ledger.heads import leaves
+    from recon.write.ledger.heads import leaves
 
     project = _project(tmp_path, "orders", "items")
     entries = [*grow(project, 4).entries(*ONE), *grow(project, 4, "items").entries("orders", "items")]
@@ -222,10 +222,10 @@ def test_results_that_were_removed_or_edited_are_found(tmp_path: Path) -> None:
 
     from deltalake import write_deltalake
 
-    from recon.ledger import arrow
-    from recon.ledger.heads import verifying
-    from recon.ledger.results import sealed
     from recon.model import Finding
+    from recon.write.ledger import arrow
+    from recon.write.ledger.heads import verifying
+    from recon.write.ledger.results import sealed
 
     project = _project(tmp_path)
     grow(project, 3)
@@ -250,7 +250,7 @@ def test_results_that_were_removed_or_edited_are_found(tmp_path: Path) -> None:
 
 
 def test_an_earlier_key_is_known_by_its_public_half(tmp_path: Path) -> None:
-    from recon.ledger.heads.signing import key_of
+    from recon.write.ledger.heads.signing import key_of
 
     old = _project(tmp_path)
     grow(old, 3)

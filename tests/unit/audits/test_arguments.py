@@ -12,10 +12,10 @@ import recon
 from recon.audits.compliance import compliance
 from recon.audits.options import texts
 from recon.audits.run import run_audit
-from recon.errors import ConfigError
-from recon.instants import instant
-from recon.ledger import open_ledger
+from recon.base.errors import ConfigError
+from recon.base.instants import instant
 from recon.reports.audit_run import AuditRun
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import raises
 from tests.support.sample_run import sample_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from recon import AuditRun, foreach_batch, run_audit, starting_offsets
-from recon.errors import ConfigError, EvidenceError
+from recon.base.errors import ConfigError, EvidenceError
+from recon.base.storage import Storage
 from recon.events.exporters.datasets import Dataset, of_sink
-from recon.hook import ForeachBatch
 from recon.project import Project, load
-from recon.sinks.catalog import ProjectTables
 from recon.spark.catalog import require_located
-from recon.storage import Storage
+from recon.write.hook import ForeachBatch
+from recon.write.sinks.catalog import ProjectTables
 from tests.support.messages import raises, same_message
 from tests.unit.recovery.test_starting_offsets import Table
 
+Activate = Callable[[Any], None]
 NAME = "main.sales.orders"
 RECON = """\
 version: 2
@@ -56,10 +57,8 @@ def delta(location: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, activate: Activate) -> Project:
     """No session is active."""
-    for module in ("recon.spark.catalog", "recon.audits.session"):
-        monkeypatch.setattr(f"{module}.active_session", lambda: None)
     (tmp_path / "recon.yml").write_text(RECON)
     return load(tmp_path)
 
@@ -94,10 +93,10 @@ def test_no_usable_table(project: Project, table: Mapping[str, str] | None) -> N
         require_located(project, project.pipelines[0].sinks, spark)
 
 
-def test_the_hook_asks_the_active_session(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hook_asks_the_active_session(project: Project, activate: Activate) -> None:
     with raises(ConfigError):
         foreach_batch(project, pipeline="orders")
-    monkeypatch.setattr("recon.spark.catalog.active_session", lambda: with_table("file:/lake/orders"))
+    activate(with_table("file:/lake/orders"))
     hook = foreach_batch(project, pipeline="orders")
     assert isinstance(hook, ForeachBatch) and hook.writer.target == "/lake/orders"  # type: ignore[attr-defined]
     assert not (project.project_dir / NAME).exists()
@@ -105,11 +104,11 @@ def test_the_hook_asks_the_active_session(project: Project, monkeypatch: pytest.
 
 @pytest.mark.parametrize("session", ["given", "active", "started"])
 def test_an_audit_resolves_through_a_session(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: str
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activate: Activate, session: str
 ) -> None:
     Table(tmp_path).write(0, 0, 10)
     spark = with_table(f"file:{tmp_path}/orders")
-    monkeypatch.setattr("recon.audits.session.active_session", lambda: spark if session == "active" else None)
+    activate(spark if session == "active" else None)
     monkeypatch.setattr("recon.audits.session.session", lambda *_, **__: spark)
     given = spark if session == "given" else None
     run = run_audit(project, spark=given, no_spark=session == "active", keep=False)
@@ -121,10 +120,10 @@ def test_an_audit_resolves_through_a_session(
 
 
 @pytest.mark.parametrize("found", ["no session", "no table"])
-def test_an_audit_that_cannot_resolve(project: Project, monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+def test_an_audit_that_cannot_resolve(project: Project, activate: Activate, found: str) -> None:
     Table(project.project_dir).write(0, 0, 10)
     spark: Any = Spark({})
-    monkeypatch.setattr("recon.audits.session.active_session", lambda: None if found == "no session" else spark)
+    activate(None if found == "no session" else spark)
     run = run_audit(project, no_spark=True, keep=False)
     [result] = [result for result in run.results if result.check == "delta_history"]
     assert result.status == "error" and {finding.code for finding in result.findings} <= {"INCONCLUSIVE"}
@@ -141,10 +140,10 @@ def test_tables_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> No
         frame.select = lambda *_: frame
         return frame
 
-    monkeypatch.setattr("recon.sinks.catalog.read_newest", read)
+    monkeypatch.setattr("recon.write.sinks.catalog.read_newest", read)
     spark: Any = Spark({"main.sales.other": delta("file:/lake/other"), NAME: delta("file:/lake/orders")})
     tables = ProjectTables(project, spark)
-    monkeypatch.setattr("recon.sinks.delta.append.read_newest", read)
+    monkeypatch.setattr("recon.write.sinks.delta.append.read_newest", read)
     tables.open("ref('other')")
     tables.open("ref('orders')")
     assert opened == ["/lake/other", "/lake/orders"]
@@ -152,12 +151,12 @@ def test_tables_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> No
         ProjectTables(load(project.project_dir), Spark({})).open("ref('orders')")  # type: ignore[arg-type]
 
 
-def test_what_needs_no_session_asks_one_that_is_active(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_no_session_asks_one_that_is_active(project: Project, activate: Activate) -> None:
     folder = project.project_dir
     Table(folder).write(0, 0, 10)
     with raises(EvidenceError):
         starting_offsets(project, "orders")
-    monkeypatch.setattr("recon.spark.catalog.active_session", lambda: with_table(f"file:{folder}/orders"))
+    activate(with_table(f"file:{folder}/orders"))
     assert starting_offsets(project, "orders") == '{"orders":{"0":10}}'
 
 

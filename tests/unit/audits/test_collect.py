@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,17 +18,18 @@ from recon.audits.options import Options
 from recon.audits.run import audit
 from recon.audits.session import AuditSession
 from recon.audits.sources import Sources
+from recon.base.errors import EvidenceError
 from recon.checks.base import EvidenceCheck
 from recon.checks.binding import bind
-from recon.errors import EvidenceError
-from recon.ledger import open_ledger
-from recon.ledger.ledger import Ledger
-from recon.ledger.results import RESULTS, sealed
 from recon.model import (
     CheckpointWitness,
     Code,
-    DeltaWitness,
+    CommitRows,
+    KafkaWitness,
+    LedgerSlice,
     QuarantinedRows,
+    RunResult,
+    TableLog,
     Unavailable,
     Verdict,
     Witnesses,
@@ -35,6 +37,10 @@ from recon.model import (
 )
 from recon.project import Project, load
 from recon.testing.evidence import NOW, Entry, checkpoint, kafka, planned
+from recon.write.ledger import open_ledger
+from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.results import RESULTS, sealed
+from recon.write.ledger.store import Store
 from tests.support.ledger_entries import entry
 from tests.support.witnesses import commit, delta
 
@@ -57,39 +63,80 @@ pipelines:
 
 
 class Readers:
-    """Stand-ins that note who was read; the query may write an entry while the Delta log is read."""
+    """What there is to read, and a note of who was read; the query may write an entry while the Delta log is read.
 
-    def __init__(self, project: Project, patch: pytest.MonkeyPatch) -> None:
-        self.project, self.patch = project, patch
+    `answers` gives the checkpoint, the Delta log, Kafka's topics and the rows of commits at each reading, or raises.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
         self.order: list[str] = []
         self.meanwhile: Callable[[], object] = lambda: None
-        self.log: DeltaWitness = delta()
-        slice_ = Ledger.slice
-        self.stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: checkpoint())
-        self.stand_in("recon.evidence.delta_log.read", "delta", self._delta)
-        self.stand_in("recon.evidence.kafka.read", "kafka", lambda: kafka((0, 30)))
-        patch.setattr(Ledger, "slice", lambda *of, **more: self.order.append("ledger") or slice_(*of, **more))
+        self.log: TableLog = delta()
+        self.answers: dict[str, Callable[[], Any]] = {
+            "checkpoint": checkpoint,
+            "delta": lambda: (self.meanwhile(), self.log)[1],
+            "kafka": lambda: kafka(0, 30),
+        }
 
-    def stand_in(self, place: str, name: str, answer: Callable[[], Any]) -> None:
-        self.patch.setattr(place, lambda *_, **__: (self.order.append(name), answer())[1])
-
-    def _delta(self) -> DeltaWitness:
-        self.meanwhile()
-        return self.log
+    def answer(self, witness: str) -> Any:
+        self.order.append(witness)
+        return self.answers[witness]()
 
     def collect(self, *checks: str, **options: Any) -> Evidence:
         bounds = [bound for bound in bind(self.project) if bound.check.test in checks]
         session = AuditSession(self.project, True, None)
         (pipeline,) = self.project.pipelines
-        return collect(Sources(self.project, pipeline, session), bounds, Options(**options), NOW)
+        return collect(NotedSources(self.project, pipeline, session, readers=self), bounds, Options(**options), NOW)
+
+    def audit(self, *select: str, keep: bool = False) -> RunResult:
+        sources: Any = partial(NotedSources, readers=self)
+        return audit(self.project, Options(no_spark=True, keep=keep, select=select, sources=sources))
+
+
+@dataclass(frozen=True)
+class NotedSources(Sources):
+    readers: Readers = field(kw_only=True)
+
+    @override
+    def ledger(self) -> Ledger:
+        ledger = super().ledger()
+        return NotedLedger(ledger.store, ledger.results, ledger.proofs.store, self.readers.order)
+
+    @override
+    def checkpoint(self) -> CheckpointWitness:
+        return self.readers.answer("checkpoint")
+
+    @override
+    def history(self, *_: Any, **__: Any) -> TableLog:
+        return self.readers.answer("delta")
+
+    @override
+    def kafka(self, *_: Any) -> KafkaWitness:
+        return self.readers.answer("kafka")
+
+    @override
+    def commit_rows(self, *_: Any) -> Mapping[int, CommitRows | Unavailable]:
+        return self.readers.answer("rows")
+
+
+class NotedLedger(Ledger):
+    def __init__(self, entries: Store, results: Store, proofs: Store, order: list[str]) -> None:
+        super().__init__(entries, results, proofs)
+        self._order = order
+
+    @override
+    def slice(self, *of: Any, **more: Any) -> LedgerSlice:
+        self._order.append("ledger")
+        return super().slice(*of, **more)
 
 
 @pytest.fixture
-def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Readers:
+def readers(tmp_path: Path) -> Readers:
     (tmp_path / "recon.yml").write_text(RECON_YML)
     project = load(tmp_path)
     open_ledger(project).append(entry(0, at=NOW))
-    return Readers(project, monkeypatch)
+    return Readers(project)
 
 
 def batches(evidence: Evidence) -> Sequence[int]:
@@ -125,9 +172,7 @@ def test_the_ledger_is_read_again_where_a_commit_has_no_entry_in_it(readers: Rea
     assert batches(evidence) == [0, 1]
 
 
-def test_the_log_of_a_quarantine_table_is_read_whatever_the_period_quarantined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_of_a_quarantine_table_is_read_whatever_the_period_quarantined(tmp_path: Path) -> None:
     """Rows that wait in quarantine since last week are deleted: they are in no table, and a daily audit looks at none.
 
     A log alone does not say whether released rows were deleted, which is allowed, or pending ones.
@@ -138,7 +183,7 @@ def test_the_log_of_a_quarantine_table_is_read_whatever_the_period_quarantined(
     ledger.append(entry(0, at=NOW - 3 * day, rows_quarantined=3))
     ledger.append(entry(1, at=NOW - 2 * day))
     ledger.append(entry(2, at=NOW))
-    readers = Readers(project, monkeypatch)
+    readers = Readers(project)
     readers.log = delta(exists=False)
     evidence = readers.collect("source_rows", from_=NOW - day)
     assert batches(evidence) == [1, 2], "micro-batch 0 was judged by an earlier audit"
@@ -164,7 +209,7 @@ def test_a_checkpoint_that_the_ledger_outruns_is_read_again(
     open_ledger(readers.project).append(entry(1, at=NOW))
     before = planned(0, (0, 10))
     plans = iter([checkpoint(before), checkpoint(before, *(planned(i, (10, 20)) for i in since))])
-    readers.stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: next(plans))
+    readers.answers["checkpoint"] = lambda: next(plans)
     read = readers.collect("checkpoint_commits").witnesses.checkpoint
     assert readers.order == ["checkpoint", "ledger", "delta", "checkpoint", "kafka"]
     assert isinstance(read, CheckpointWitness) and read.newest_later == newest
@@ -174,7 +219,7 @@ def test_a_checkpoint_that_the_ledger_outruns_is_read_again(
 def test_a_checkpoint_that_is_replaced_while_it_is_read_proves_nothing(readers: Readers) -> None:
     open_ledger(readers.project).append(entry(1, at=NOW))
     plans = iter(checkpoint(planned(0, (0, 10)), query_id=query_id) for query_id in ("q-1", "q-2"))
-    readers.stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: next(plans))
+    readers.answers["checkpoint"] = lambda: next(plans)
     read = readers.collect("checkpoint_commits").witnesses.checkpoint
     assert isinstance(read, Unavailable) and "was replaced while the audit read it" in read.reason
 
@@ -200,13 +245,13 @@ class LooksAtVersionThree(EvidenceCheck):
 
 
 def test_rows_of_commits_are_read_when_a_check_asks_for_them_and_never_end_the_audit(readers: Readers) -> None:
-    readers.stand_in("recon.evidence.commit_rows.read", "rows", lambda: {3: Unavailable("commit_rows", "no file")})
+    readers.answers["rows"] = lambda: {3: Unavailable("commit_rows", "no file")}
     (bound,) = [bound for bound in bind(readers.project) if bound.check.test == "delta_history"]
     evidence = readers.collect("delta_history")
     seen = evidence.seen_by(bound)
     assert "rows" not in readers.order
     assert LooksAtVersionThree().judge(seen).message == "no file"
-    readers.stand_in("recon.evidence.commit_rows.read", "rows", lambda: 1 // 0)
+    readers.answers["rows"] = lambda: 1 // 0
     assert LooksAtVersionThree().judge(seen).message.startswith("ZeroDivisionError")
     assert evidence.of_sink("orders").commit_rows.keys() == {3}
 
@@ -218,20 +263,20 @@ def test_a_witness_that_cannot_be_read_is_a_note_where_a_check_looks_at_it(reade
 
         return read
 
-    readers.patch.setattr("recon.evidence.checkpoint.read", broken(EvidenceError("no checkpoint there")))
-    run = audit(readers.project, Options(no_spark=True, keep=False))
+    readers.answers["checkpoint"] = broken(EvidenceError("no checkpoint there"))
+    run = readers.audit()
     status = {result.check: (result.status, result.message) for result in run.results}
     assert status["checkpoint_commits"] == ("error", "no checkpoint there")
 
     # An error that recon does not know: a check that only uses the witness is not judged without it either.
-    readers.patch.setattr("recon.evidence.kafka.read", broken(RuntimeError("unforeseen")))
-    run = audit(readers.project, Options(no_spark=True, keep=False))
+    readers.answers["kafka"] = broken(RuntimeError("unforeseen"))
+    run = readers.audit()
     status = {result.check: (result.status, result.message) for result in run.results}
     for check in ("checkpoint_commits", "kafka_end_offsets"):
         assert status[check] == ("error", "the check could not be evaluated: RuntimeError: unforeseen")
     assert status["ledger_integrity"][0] == "pass", "the others still run"
     assert [note.split(": ")[1].split()[0] for note in run.notes] == ["checkpoint", "kafka"]
-    alone = audit(readers.project, Options(select=["test_name:ledger_integrity"], no_spark=True, keep=False))
+    alone = readers.audit("test_name:ledger_integrity")
     assert alone.notes == ()
 
 
@@ -273,7 +318,7 @@ def results_row(readers: Readers, **changes: Any) -> None:
 def test_a_malformed_result_of_an_earlier_audit_is_no_missing_audit(readers: Readers, changes: Any) -> None:
     """The audit goes on without it, says so, and proves nothing by it."""
     results_row(readers, **changes)
-    run = audit(readers.project, Options(no_spark=True, keep=False, select=["test_name:ledger_integrity"]))
+    run = readers.audit("test_name:ledger_integrity")
     (result,) = run.results
     assert (result.status, [f.code for f in result.findings]) == ("error", [Code.INCONCLUSIVE])
     assert [note.split(": ")[1] for note in run.notes] == ["the results of earlier audits could not be read"]
@@ -298,6 +343,6 @@ def test_whatever_breaks_is_not_known_and_the_audit_ends_with_a_result(readers: 
     for place, stand_in in places.items():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(place, stand_in)
-            run = audit(readers.project, Options(no_spark=True))
+            run = readers.audit(keep=True)
         assert len(run.results) == 6
         assert [facts.answer for facts in run.pipelines] != ["complete"]

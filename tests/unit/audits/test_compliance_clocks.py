@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recon.audits.compliance import compliance
-from recon.ledger import open_ledger
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry, project
 from tests.truth.world import START
 

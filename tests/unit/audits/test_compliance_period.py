@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from recon.audits.compliance import compliance, derive
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
-from recon.ledger.results import append_run
+from recon.base.errors import ConfigError
 from recon.model import CheckResult, Code, Finding, RunResult
 from recon.model.compliance import ComplianceReport
 from recon.recovery.sample import sample
 from recon.reports.compliance import render_html, render_markdown
+from recon.write.ledger import open_ledger
+from recon.write.ledger.results import append_run
 from tests.support.ledger_entries import entry, project
 from tests.support.messages import raises
 

@@ -10,8 +10,8 @@ import pytest
 
 from bench import compliance_year
 from recon.audits.compliance import compliance
-from recon.ledger import files, open_ledger
 from recon.project import load
+from recon.write.ledger import files, open_ledger
 
 WEEK = 7 * compliance_year.DAY
 

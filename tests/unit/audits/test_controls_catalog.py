@@ -11,8 +11,8 @@ import pytest
 from recon.audits.accept import accept
 from recon.audits.compliance import compliance
 from recon.audits.controls.catalog import Statement, catalog
+from recon.base.errors import ConfigError
 from recon.checks import registry
-from recon.errors import ConfigError
 from recon.model import Code, Finding
 from recon.model.compliance import ComplianceReport
 from recon.model.controls import AGAINST, CONTROLS, contradicts

@@ -8,8 +8,8 @@ from typing import Any
 
 from recon.audits.options import Options
 from recon.audits.run import audit
-from recon.demo import trial
-from recon.demo.recorded import RecordedSources
+from recon.local.demo import trial
+from recon.local.demo.recorded import RecordedSources
 from recon.model import RowsWitness, RunResult, Unavailable
 from recon.project import load
 from tests.support.s3 import bucket, upload

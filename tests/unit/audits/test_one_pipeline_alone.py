@@ -13,14 +13,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from recon.audits.compliance import compliance
-from recon.ledger import open_ledger
-from recon.ledger.ledger import Ledger
-from recon.ledger.proofs import ProofTable
-from recon.ledger.results import sealed
-from recon.model import KafkaPartition, KafkaTopic, KafkaWitness, PipelineFacts, RunResult
+from recon.base.storage import Storage
+from recon.model import KafkaPartition, KafkaTopic, PipelineFacts, RunResult
 from recon.project import Project, load
 from recon.reports import run_results
-from recon.storage import Storage
+from recon.write.ledger import open_ledger
+from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.proofs import ProofTable
+from recon.write.ledger.results import sealed
+from tests.support.broker import Broker
 from tests.support.native_stream import NativeStream
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
 
@@ -54,8 +55,7 @@ class Lake:
             for name in (BROKEN, WHOLE)
         }
         self.end = 10
-        self.topics: dict[str, Any] = {}
-        patch.setattr("recon.evidence.kafka.read", self._kafka)
+        self.topics: dict[str, Any] = Broker(patch).topics
         self.micro_batches()
         first = self.audited()
         assert set(self.answers(first).values()) == {"complete"}, [facts.because for facts in first.pipelines]
@@ -66,14 +66,6 @@ class Lake:
             stream.batch({name: {0: self.end}})
             self.topics[name] = topic(name, self.end)
         self.end += 10
-
-    def _kafka(self, _: Any, topics: list[str], *, isolation_level: str, **__: Any) -> KafkaWitness:
-        return KafkaWitness(
-            bootstrap_servers="stand-in",
-            isolation_level=isolation_level,
-            read_at=datetime.now(UTC),
-            topics={name: self.topics[name] for name in topics},
-        )
 
     @property
     def project(self) -> Project:
@@ -195,15 +187,15 @@ DAMAGES: dict[str, Callable[[Lake], object]] = {
     "what the broker says of the topic": lambda lake: lake.topics.update(broken=7),
 }
 RAISING: dict[str, tuple[str, Callable[..., bool], Any]] = {
-    "the checkpoint": ("recon.evidence.checkpoint.read", lies_there, None),
-    "the Delta log": ("recon.evidence.delta_log.read", lies_there, None),
-    "stamps": ("recon.evidence.observed.with_stamps", lambda *of: of[3] == BROKEN, None),
+    "the checkpoint": ("recon.witness.checkpoint.read", lies_there, None),
+    "the Delta log": ("recon.witness.delta_log.read", lies_there, None),
+    "stamps": ("recon.witness.observed.with_stamps", lambda *of: of[3] == BROKEN, None),
     "the ledger": (".slice", of_pipeline, Ledger),
     "the ledger's positions": (".position_before", of_pipeline, Ledger),
     "the results": ("recon.audits.collect.previous_audit", of_pipeline, None),
     "the number of states": (".length", of_pipeline, ProofTable),
     "the proof": (".newest", of_pipeline, ProofTable),
-    "the broker": ("recon.evidence.kafka.read", lambda _, topics, **__: BROKEN in topics, None),
+    "the broker": ("recon.witness.kafka.read", lambda _, topics, **__: BROKEN in topics, None),
     "the order of reading": (
         "recon.audits.collect._period_from",
         lambda _, pipeline, *__: pipeline.name == BROKEN,
@@ -234,8 +226,8 @@ def test_a_witness_whose_reader_raises(lake: Lake, witness: str) -> None:
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ("files: broken/landing", "recon.evidence.source_files.read"),
-        ("delta: broken/source", "recon.evidence.source_table.read"),
+        ("files: broken/landing", "recon.witness.source_files.read"),
+        ("delta: broken/source", "recon.witness.source_table.read"),
     ],
 )
 def test_a_source_whose_reader_raises(lake: Lake, source: str, place: str) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from recon.audits import pack as packs
 from recon.audits.pack import pack
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
-from recon.ledger.heads import leaves, merkle
+from recon.base.errors import ConfigError
 from recon.reports.pack import render
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads import leaves, merkle
 from tests.support.heads import grow, linked, publish_heads, rewrite, signing_project
 
 PERIOD = ("2026-11-20", "2026-11-21")

@@ -12,11 +12,11 @@ import pytest
 
 from recon.audits import past as module
 from recon.audits.past import past_audits
-from recon.ledger import open_ledger
-from recon.ledger.results import append_run, rows_of
 from recon.model import CheckResult, Code, Finding, RunRecord, RunResult
 from recon.model.past import PastAudits, Spell
 from recon.project import Project
+from recon.write.ledger import open_ledger
+from recon.write.ledger.results import append_run, rows_of
 from tests.support.ledger_entries import AT, entry, project
 
 CHECKS = (

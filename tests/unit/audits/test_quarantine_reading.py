@@ -18,12 +18,13 @@ from recon.audits.sources import Sources
 from recon.checks.binding import bind
 from recon.checks.evidence.source_rows import SourceRows
 from recon.judge.history.quarantine_log import QuarantineJudged
-from recon.ledger import open_ledger
-from recon.model import Code, DeltaWitness, LedgerSlice, QuarantinedRows, ReconStamp, Unavailable, Witnesses
+from recon.model import Code, LedgerSlice, QuarantinedRows, ReconStamp, TableLog, Unavailable, Witnesses
 from recon.model.wire.stamp import dump_stamp
 from recon.project import Project, load
 from recon.recovery.forget import Forgetting
 from recon.testing.evidence import NOW, kafka
+from recon.write.ledger import open_ledger
+from tests.support.broker import Broker
 from tests.support.ledger_entries import entry
 from tests.support.witnesses import after, sink_proof
 from tests.unit.audits.test_collect import RECON_YML
@@ -108,12 +109,12 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    monkeypatch.setattr("recon.evidence.kafka.read", lambda *_, **__: kafka((0, 40)))
+def kept(tmp_path: Path, broker: Broker) -> Kept:
+    broker.has(kafka(0, 40))
     return Kept(tmp_path)
 
 
-def log_of(seen: Witnesses) -> DeltaWitness:
+def log_of(seen: Witnesses) -> TableLog:
     assert not isinstance(seen.quarantine, Unavailable)
     return seen.quarantine["orders"]
 

@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 from recon.audits.options import Options
 from recon.audits.run import audit
 from recon.audits.stored_report import stored_run
-from recon.errors import LedgerError
-from recon.ledger import arrow, open_ledger
-from recon.ledger.results import append_run, hash_of, record_of, rows_of
-from recon.ledger.store import Filter
+from recon.base.errors import LedgerError
 from recon.model import RunResult
 from recon.project import Project, load
 from recon.reports import run_results
+from recon.write.ledger import arrow, open_ledger
+from recon.write.ledger.results import append_run, hash_of, record_of, rows_of
+from recon.write.ledger.store import Filter
 from tests.support.ledger_entries import entry
 from tests.support.ledger_entries import project as made_in_python
 

@@ -14,13 +14,13 @@ from recon.audits.retry import options_of
 from recon.audits.run import audit, run_audit
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
-from recon.ledger import open_ledger
-from recon.ledger.failures import FAILURES, append_failures, stored_failures
-from recon.ledger.results import History, append_run
-from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult
 from recon.project import load
 from recon.reports import run_results
+from recon.write.ledger import open_ledger
+from recon.write.ledger.failures import FAILURES, append_failures, stored_failures
+from recon.write.ledger.results import History, append_run
+from recon.write.ledger.store import open_store
 from tests.support.messages import same_message
 from tests.support.sample_run import sample_run
 from tests.unit.cli.test_cli import BASE, Ended, project, recon  # noqa: F401 - fixtures

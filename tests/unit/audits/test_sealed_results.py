@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from recon.audits.compliance import compliance
-from recon.ledger import open_ledger
-from recon.ledger.results import append_run, hash_of, rows_of
 from recon.model import CheckResult, Code, Finding, RunRecord, RunResult, Status
 from recon.model.compliance import ComplianceReport
 from recon.model.proof import Acceptance, OpenFinding, SinkProof
+from recon.write.ledger import open_ledger
+from recon.write.ledger.results import append_run, hash_of, rows_of
 from tests.support.ledger_entries import AT, entry, project
 
 NOW = AT + timedelta(hours=1)

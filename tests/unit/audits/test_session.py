@@ -10,25 +10,27 @@ import pytest
 
 from recon import run_audit
 from recon.audits.session import AuditSession
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import Ledger, open_ledger
+from recon.base.errors import ConfigError, LedgerError
 from recon.project import Pipeline, Project
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.store import Housekeeping
 from tests.support.ledger_entries import entry, project
+
+FEW = Housekeeping(many_files=3)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose ledger has four small files, one more than an audit leaves."""
+def folder(tmp_path: Path) -> Path:
+    """A project whose ledger has four small files, one more than FEW leaves."""
     ledger = open_ledger(project(tmp_path))
     for batch_id in range(4):
         ledger.append(entry(batch_id))
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
     return tmp_path
 
 
-@pytest.mark.parametrize(("tidies", "files"), [(True, 1), (False, 4)])
+@pytest.mark.parametrize(("tidies", "files"), [(FEW, 1), (None, 4)])
 def test_the_ledger_is_opened_once_and_its_small_files_are_merged_before_it_is_read(
-    folder: Path, tidies: bool, files: int
+    folder: Path, tidies: Housekeeping | None, files: int
 ) -> None:
     session = AuditSession(project(folder), True, None, tidies=tidies)
     ledger = session.ledger()
@@ -43,7 +45,7 @@ def test_files_that_cannot_be_merged_are_read_as_they_are(folder: Path, monkeypa
         raise LedgerError("another audit merges them")
 
     monkeypatch.setattr(Ledger, "tidy", broken)
-    ledger = AuditSession(project(folder), True, None, tidies=True).ledger()
+    ledger = AuditSession(project(folder), True, None, tidies=FEW).ledger()
     assert ledger.store.small_files() == 4 and len(ledger.entries()) == 4
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from recon.audits.stored_report import newest_run, stored_run
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import open_ledger
-from recon.ledger.results import append_run, rows_of
+from recon.base.errors import ConfigError, LedgerError
 from recon.model import CheckResult, Code, Finding, RunResult
 from recon.reports import html
+from recon.write.ledger import open_ledger
+from recon.write.ledger.results import append_run, rows_of
 from tests.support.ledger_entries import AT, project
 from tests.support.messages import raises
 

@@ -13,16 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.noop import NoopCatalog
 
-from recon import storage
 from recon.audits.session import AuditSession
 from recon.audits.sources import Brokers, Sources
-from recon.errors import EvidenceError
-from recon.evidence.delta_log import open_table
-from recon.evidence.iceberg import IcebergTable
-from recon.evidence.kafka_admin import UnreachableError
-from recon.limits import delta_rs_options, within
+from recon.base import storage
+from recon.base.errors import EvidenceError
+from recon.base.limits import delta_rs_options, within
+from recon.base.storage import Storage
 from recon.project import KafkaSink, LedgerConfig, Pipeline, Project
-from recon.storage import Storage
+from recon.witness.delta_log import open_table
+from recon.witness.iceberg import IcebergTable
+from recon.witness.kafka_admin import UnreachableError
+from tests.support.broker import Broker
 from tests.support.messages import raises
 
 
@@ -182,16 +183,8 @@ def sources(brokers: Brokers, address: str) -> Sources:
     return Sources(project, pipeline, AuditSession(project, no_spark=True, spark=None), brokers)
 
 
-def test_a_broker_that_cannot_be_reached_is_asked_once_in_an_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def unreachable(conf: dict[str, str], *_: object, **__: object) -> None:
-        asked.append(conf["bootstrap.servers"])
-        raise UnreachableError(f"Kafka at {conf['bootstrap.servers']} cannot be reached")
-
-    monkeypatch.setattr("recon.evidence.kafka.read", unreachable)
-    monkeypatch.setattr("recon.evidence.kafka_probe.probe", unreachable)
-    monkeypatch.setattr("recon.evidence.kafka_markers.read", unreachable)
+def test_a_broker_that_cannot_be_reached_is_asked_once_in_an_audit(broker: Broker) -> None:
+    broker.refuses = UnreachableError("Kafka cannot be reached")
     brokers = Brokers()
     first, second, elsewhere = sources(brokers, "a:1"), sources(brokers, "a:1"), sources(brokers, "b:1")
     for of in (first, second, elsewhere):
@@ -201,7 +194,7 @@ def test_a_broker_that_cannot_be_reached_is_asked_once_in_an_audit(monkeypatch: 
             of.probe({})
         with pytest.raises(EvidenceError, match="cannot be reached"):
             of.sink_log(of.pipeline.sinks[0], None, ())
-    assert asked == ["a:1", "b:1"]
+    assert broker.asked == ["a:1", "b:1"]
 
 
 def test_a_broker_that_answers_no_more_than_one_question_is_asked_the_next() -> None:
@@ -219,7 +212,7 @@ def test_a_broker_that_answers_no_more_than_one_question_is_asked_the_next() -> 
 
 
 def test_a_real_client_says_that_a_broker_cannot_be_reached(silent: str) -> None:
-    from recon.evidence import kafka
+    from recon.witness import kafka
 
     with pytest.raises(UnreachableError):
         kafka.read({"bootstrap.servers": silent}, ["t"], isolation_level="read_committed", timeout_s=1)

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recon.ledger import open_ledger
-from recon.ledger.proofs import resealed, sealed_state
-from recon.ledger.store import Store
 from recon.model.wire.app_ids import chain_id
 from recon.project import Project, load
 from recon.reports import run_results
+from recon.write.ledger import open_ledger
+from recon.write.ledger.proofs import resealed, sealed_state
+from recon.write.ledger.store import Store
 from tests.support.messages import same_message
 from tests.support.native_stream import NativeStream
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
@@ -220,5 +220,5 @@ def test_what_a_later_version_left_is_gone_on_from_with_that_version(
     for command in (("findings",), ("ledger", "verify")):
         ended = lake.run(*command)
         assert ended.code == 2 and "was stored by recon 99.0.0" in ended.err and ended.err.count("\n") == 1, ended
-    monkeypatch.setattr("recon.ledger.proofs.__version__", "99.0.0")
+    monkeypatch.setattr("recon.write.ledger.proofs.__version__", "99.0.0")
     assert lake.audited()[1] == "not complete"

@@ -11,11 +11,12 @@ import pytest
 
 from recon.audits.accept import accept
 from recon.audits.verify_report import Verification, verify
-from recon.errors import LedgerError
-from recon.ledger.view import ledger_up_to
+from recon.base.clock import clock
+from recon.base.errors import LedgerError
 from recon.model.compliance import ComplianceReport
 from recon.project.heads import Heads
 from recon.reports import compliance as reports
+from recon.write.ledger.view import ledger_up_to
 from tests.support.audited_lake import BEGIN, DAY, HOUR, AuditedLake
 from tests.support.heads import SEED, publish_heads
 from tests.support.ledger_entries import entry
@@ -37,10 +38,9 @@ def lake(tmp_path: Path) -> AuditedLake:
 
 
 @pytest.fixture
-def report_at(lake: AuditedLake, monkeypatch: pytest.MonkeyPatch) -> Report:
+def report_at(lake: AuditedLake) -> Report:
     def made(at: datetime, days: int = 2) -> ComplianceReport:
-        with monkeypatch.context() as clock:
-            clock.setattr("recon.audits.compliance.utc_now", lambda: at)
+        with clock(lambda: at):
             return lake.report(days)
 
     return made

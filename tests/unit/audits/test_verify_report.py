@@ -20,12 +20,12 @@ import pytest
 
 from recon.audits.compliance import compliance
 from recon.audits.verify_report import verify
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
+from recon.base.errors import ConfigError
 from recon.model.compliance import ComplianceReport
 from recon.project import Project
 from recon.reports import compliance as reports
 from recon.reports import document, pdf
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry, project
 from tests.unit.audits.test_compliance_period import FIRST, HOUR, audited, gap
 

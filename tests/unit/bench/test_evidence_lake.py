@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import evidence_lake
-from recon.ledger import open_ledger
 from recon.project import load
+from recon.write.ledger import open_ledger
 
 
 def test_its_ledger_is_sealed_and_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,4 +18,4 @@ def test_only_sql_of_recons_own_is_given_to_expr() -> None:
             named = isinstance(call.func, ast.Attribute) and call.func.attr in ("expr", "selectExpr")
             if named and not all(isinstance(of, (ast.Constant, ast.JoinedStr)) for of in call.args):
                 found.append(f"{file.relative_to(PACKAGE)}:{call.lineno}")
-    assert {place.split(":")[0] for place in found} == {"comparison/differences.py", "spark/columns.py"}, found
+    assert {place.split(":")[0] for place in found} == {"checks/comparison/differences.py", "spark/columns.py"}, found

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks import EachRow, EvidenceCheck, Verdict, register
 from recon.checks import registry as known_checks
 from recon.checks.binding import bind
-from recon.errors import ConfigError
 from recon.project import load
 from recon.testing import only_built_in
 from tests.support.messages import raises, same_message

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.base import EvidenceCheck
 from recon.checks.binding import bind, bind_post_batch
 from recon.checks.data.rows import AcceptedValues, NotNull
 from recon.checks.registry import REGISTRY, build, check_class, known
-from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, Column, DeltaSink, LedgerConfig, Pipeline, Project
 from tests.support.messages import raises
 

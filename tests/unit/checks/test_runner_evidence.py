@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import pytest
 
+from recon.base.errors import EvidenceError
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.reading import Reading
 from recon.checks.engine.runner import run_evidence
-from recon.errors import EvidenceError
 from recon.model import ProbeAnswer, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
 from recon.project import CheckConfig

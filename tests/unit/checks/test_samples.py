@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.binding import bind
 from recon.checks.samples import Samples, strictest, without_values
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
 from recon.project import CheckConfig, load
+from recon.write.ledger import open_ledger
 from tests.support.messages import raises
 
 ROW = {

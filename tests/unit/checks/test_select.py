@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.bound import Bound
 from recon.checks.data.keys import Unique
 from recon.checks.data.rows import NotNull
 from recon.checks.select import asks_last_run, select, unmatched
-from recon.errors import ConfigError
 from recon.project import CheckConfig
 from tests.support.messages import raises
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks import threshold
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
-from recon.errors import ConfigError
 from recon.model import Code, Finding, Verdict, Witnesses
 from recon.project import CheckConfig
 from tests.support.messages import raises, same_message

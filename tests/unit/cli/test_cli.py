@@ -20,14 +20,14 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from recon import __version__
+from recon.base.errors import ConfigError, EvidenceError
+from recon.base.requirements import requirements
 from recon.cli import main
 from recon.cli.commands import Group, new_app
 from recon.cli.shared import Session, period
-from recon.errors import ConfigError, EvidenceError
-from recon.ledger import open_ledger
 from recon.project import load
 from recon.reports import run_results
-from recon.requirements import requirements
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry
 from tests.support.sample_run import sample_run
 
@@ -121,7 +121,7 @@ def test_no_recon_yml(recon: Callable[..., Ended], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nme: x", "recon.yml:1: unknown key 'nme' in recon.yml; did you mean 'name'? (and 2 more)"),
+        ("nme: x", "recon.yml:1: unknown key 'nme' in recon.yml; did you mean 'name'? (and 1 more)"),
         ("name: [", "recon.yml:1: not valid YAML: "),
         ("name: {{ x }}", "recon.yml:1: 'x' is undefined; "),
         (BASE.replace("not_null", "not_nul"), "there is no check 'not_nul'; did you mean 'not_null'?"),
@@ -688,7 +688,7 @@ def test_debug_knows_the_ranges_of_pyproject() -> None:
 
 
 def test_debug_where_recon_is_not_installed(recon: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.requirements.DISTRIBUTION", "not-there")
+    monkeypatch.setattr("recon.base.requirements.DISTRIBUTION", "not-there")
     assert told(recon("debug"))["Spark"].endswith("recon is not installed here")
 
 

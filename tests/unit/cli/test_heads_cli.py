@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recon.ledger import open_ledger
 from recon.project import load
+from recon.write.ledger import open_ledger
 from tests.support.heads import NOW, OTHER_SEED, SEED, grow, linked, publish_heads, rewrite
 from tests.unit.cli.test_cli import BASE, Ended, recon  # noqa: F401
 

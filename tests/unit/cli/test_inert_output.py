@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from recon.base.text import inert
 from recon.cli.shared import Session, SharedOptions, print_json
 from recon.reports.forms import text
 from recon.reports.words import one_line
-from recon.text import inert
 from tests.support.sample_run import sample_run
 from tests.unit.cli.test_cli import Ended, project, recon  # noqa: F401 - fixtures
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,9 @@ import pytest
 
 from recon.audits.run import run_audit
 from recon.project import load
+from recon.witness.kafka_admin import UnreachableError
+from tests.support.broker import Broker
+from tests.support.column_mapping import rename_columns
 from tests.support.messages import same_message
 from tests.support.native_stream import NativeStream
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
@@ -19,9 +24,9 @@ BROKER = ("--kafka", "localhost:1")
 
 
 @pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NativeStream:
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: Broker) -> NativeStream:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("recon.cli.found._KAFKA_S", 0.3)
+    broker.refuses = UnreachableError("Kafka at localhost:1 cannot be reached")
     place = tmp_path / "lake" / "bronze" / "orders"
     return NativeStream(tmp_path / "checkpoints" / "orders", place).start({"orders": {0: 0}})
 
@@ -80,6 +85,43 @@ def test_a_function_that_puts_no_number_on_its_commits_is_found_by_its_rows(
     assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
 
 
+@pytest.mark.parametrize("numbered", [True, False])
+def test_columns_that_have_other_names_in_the_files(
+    stream: NativeStream,
+    recon: Recon,  # noqa: F811
+    tmp_path: Path,
+    numbered: bool,
+) -> None:
+    """As in a table with column mapping, born with it or with columns renamed later."""
+    stream.app_id, stream.numbered = "" if numbered else "none", numbered
+    stream.batch({"orders": {0: 10}})
+    stream.batch({"orders": {0: 25}})
+    rename_columns(stream.table, {"kafka_partition": "source_partition", "kafka_offset": "_offset"})
+    ended = recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER)
+    assert ended.code == 0, ended
+    project = load(tmp_path)
+    (pipeline,) = project.pipelines
+    names = pipeline.source_names(pipeline.sinks[0])
+    assert names is not None and (names.partition, names.offset) == ("source_partition", "_offset")
+    run = run_audit(project.model_copy(update={"kafka": {}}), no_spark=True, exclude=["test_name:kafka_end_offsets"])
+    assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
+
+
+@pytest.mark.parametrize("why", ["no longer in the store", "carry other offsets", "no micro-batch"])
+def test_why_columns_are_not_taken(stream: NativeStream, recon: Recon, tmp_path: Path, why: str) -> None:  # noqa: F811
+    rows = {"carry other offsets": [("orders", 0, 100)], "no micro-batch": []}.get(why)
+    stream.batch({"orders": {0: 1}}, rows)
+    if rows is None:
+        next(stream.table.glob("*.parquet")).unlink()
+    assert recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER).code == 0
+    (pipeline,) = load(tmp_path).pipelines
+    assert pipeline.source_names(pipeline.sinks[0]) is None
+    (line,) = [
+        line for line in (tmp_path / "recon.yml").read_text().splitlines() if "By their names, columns say" in line
+    ]
+    assert why in line and same_message(line)
+
+
 @pytest.mark.parametrize("other", ["second app", ""], ids=["two fit", "none has one"])
 def test_a_function_without_an_application_id_of_its_own_is_not_observed(
     stream: NativeStream,
@@ -120,6 +162,34 @@ def test_columns_whose_values_are_no_offsets_are_not_taken(stream: NativeStream,
     assert recon("init", "--from", "checkpoints/orders", *BROKER).code == 0
     (pipeline,) = load(tmp_path).pipelines
     assert pipeline.source_names(pipeline.sinks[0]) is None
+
+
+@pytest.mark.parametrize("place", ["beside", "file sink", "iceberg", "files", "nothing"])
+def test_what_is_no_delta_table_is_named(stream: NativeStream, recon: Recon, tmp_path: Path, place: str) -> None:  # noqa: F811
+    """The command that the message ends with makes a recon.yml, which needs the sink's kind alone."""
+    stream.batch({"orders": {0: 3}}, writes=False)
+    folder = tmp_path / "lake" / "out"
+    if place in ("beside", "file sink"):
+        for name, entry, seconds in (("out", "0", 5), ("of another time", "0", 15), ("further", "7", 5)):
+            log = tmp_path / "lake" / name / "_spark_metadata"
+            log.mkdir(parents=True)
+            (log / entry).write_text("v1\n")
+            then = stream.at.timestamp() - seconds  # it was planned ten seconds before
+            os.utime(log / entry, (then, then))
+    elif place == "iceberg":
+        (folder / "metadata").mkdir(parents=True)
+        (folder / "metadata" / "v1.metadata.json").write_text("{}")
+    elif place == "files":
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_text("PAR1")
+    ended = recon("init", "--from", "checkpoints/orders", *(() if place == "beside" else ("--target", "lake/out")))
+    assert ended.code == 2 and same_message(plain(ended.err, stream, tmp_path))
+    command = shlex.split(ended.err.split("`")[1])
+    assert recon(*command[1:]).code == 0
+    file = tmp_path / "recon.yml"
+    file.write_text(file.read_text().replace("kind: delta", "kind: parquet").replace("delta_history", "sink_commits"))
+    (pipeline,) = load(tmp_path).pipelines
+    assert (pipeline.source.topics, pipeline.checkpoint) == (("orders",), "checkpoints/orders")
 
 
 @pytest.mark.parametrize(

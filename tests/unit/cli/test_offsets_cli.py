@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from recon.ledger import open_ledger
 from recon.model.offsets import OffsetSpan
 from recon.project import load
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry
 from tests.support.messages import same_message
 from tests.unit.cli.test_cli import BASE, Ended, project, recon  # noqa: F401

@@ -6,25 +6,26 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import typer
 
+from recon.base.errors import ConfigError
 from recon.cli.repair import ask
-from recon.errors import ConfigError
-from recon.hook.prepare import name_of
-from recon.ledger import open_ledger
-from recon.model import CheckpointWitness, Code, Finding
+from recon.model import Code, Finding
 from recon.model.offsets import OffsetSpan
 from recon.model.proof import OpenFinding, SinkProof
 from recon.project import load
 from recon.recovery.repair.passed import _is_same
 from recon.testing.evidence import kafka
+from recon.write.hook.prepare import name_of
+from recon.write.ledger import open_ledger
+from tests.support.broker import Broker
 from tests.support.ledger_entries import entry
 from tests.unit.cli.test_cli import BASE, Ended, project, recon  # noqa: F401
+from tests.unit.hook.test_writer import plan_three
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 UNREACHABLE = BASE.replace("kafka: {", "kafka: {bootstrap.servers: 'localhost:1', ")
@@ -140,11 +141,14 @@ def test_names_of_a_transform() -> None:
     )
 
 
-def test_a_plan(recon: Callable[..., Ended], with_finding: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    witness = kafka(log_start=5, log_end=50, topic_id="id-1")
-    monkeypatch.setattr("recon.evidence.kafka.read", lambda *_, **__: witness)
-    checkpoint = CheckpointWitness(location="cp", query_id="q-1", batches=())
-    monkeypatch.setattr("recon.evidence.checkpoint.read", lambda _: checkpoint)
+def test_a_plan(
+    recon: Callable[..., Ended],  # noqa: F811
+    project: Path,  # noqa: F811
+    with_finding: str,
+    broker: Broker,
+) -> None:
+    broker.has(kafka(log_start=5, log_end=50, topic_id="id-1"))
+    plan_three(project / "cp")
     ended = recon("repair", "plan", "--output", "json")
     assert ended.code == 0, ended.err
     (plan,) = json.loads(ended.out)
@@ -157,7 +161,6 @@ def test_a_plan(recon: Callable[..., Ended], with_finding: str, monkeypatch: pyt
     assert "orders-0" in text and "Kafka still has them (log start 5)" in text
     ended = recon("repair", "apply", "--pipeline", "orders")
     assert ended.code == 2 and "there is nobody to ask: add --yes" in ended.err
-    stateful = replace(checkpoint, stateful=True)
-    monkeypatch.setattr("recon.evidence.checkpoint.read", lambda _: stateful)
+    (project / "cp/state/0/0/1").mkdir(parents=True)
     ended = recon("repair", "apply", "--pipeline", "orders", "--yes")
     assert ended.code == 2 and "keeps state" in ended.err

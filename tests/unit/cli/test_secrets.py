@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from recon.credentials import SECRET_NAME, in_urls, without_credentials
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import open_ledger
+from recon.base.credentials import SECRET_NAME, in_urls, without_credentials
+from recon.base.errors import ConfigError, LedgerError
 from recon.project import load
 from recon.project.load import without_yaml
 from recon.project.secrets import secret_parts
 from recon.reports.forms import FORMS
+from recon.write.ledger import open_ledger
 from tests.support.channels import Received, http  # noqa: F401
 from tests.support.ledger_entries import entry
 from tests.support.sample_run import sample_run

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
-from recon.comparison.align import align, common_type
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.checks.comparison.align import align, common_type
 from tests.support.messages import raises
 
 TYPES = {
@@ -127,6 +127,21 @@ def test_only_the_named_columns():
     assert aligned(left, right, columns=["a", "id"])[1:] == ([("a", "a")], [])
 
 
+def test_names_are_those_of_every_check():
+    left = schema(**{"my col": "int", "a.b": "int", "a`b": "int", "a": "struct<x int>"})
+    right = schema(**{"MY COL": "int", "a.b": "bigint", "a`b": "int", "a": "struct<X bigint>", "n": "int"})
+    assert aligned(left, right, key=["`my col`", "`a``b`"], columns=["my col", "`a.b`", "a.x"]) == (
+        [("my col", "MY COL"), ("`a``b`", "`a``b`")],
+        [("`a.b`", "`a.b`"), ("a.x", "a.X")],
+        [("`a.b`", "int", "bigint"), ("a.x", "int", "bigint")],
+    )
+    assert aligned(left, right, key=["a.x"], exclude=["a", "`a.b`", "my col", "`a``b`"], mapping={"a.x": "n"}) == (
+        [("a.x", "n")],
+        [],
+        [],
+    )
+
+
 def test_a_key_alone_can_be_compared():
     assert aligned(schema(id="int"), schema(id="int")) == ([("id", "id")], [], [])
 
@@ -144,12 +159,18 @@ def test_a_key_alone_can_be_compared():
         ({"mapping": {"id": "nope"}}, "mapping names 'nope', which sink does not have"),
         ({"mapping": {"l": "id", "id": "id"}}, "mapping gives column 'id' of sink to more than one"),
         ({}, "column 'm' of source is map<string,string>, which has no equality in Spark"),
+        ({"key": ("a.b",)}, "key names 'a.b', which source does not have; write `a.b`: a dot leads to a field"),
+        ({"key": ("a`b",)}, "key names 'a`b', which source does not have; write `a``b`: a dot leads to a field"),
+        ({"exclude": ["a.b"]}, "exclude names 'a.b', which neither source nor sink has; write `a.b`:"),
+        ({"key": ("s.x",)}, "key names 's.x', which sink does not have; map it"),
+        ({"exclude": ["s.x"]}, "exclude names 's.x', a field of a column; leave out the whole column"),
         ({"columns": ["t"]}, "column 't' is date in source and int in sink, which have no common type"),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(options, says):
-    left = schema(id="int", amount="int", l="int", m="map", t="date")
-    right = schema(id="int", amount="int", m="map", t="int")
+    odd = {"a.b": "int", "a`b": "int"}
+    left = schema(id="int", amount="int", l="int", m="map", t="date", s="struct<x int>", **odd)
+    right = schema(id="int", amount="int", m="map", t="int", s="struct<y int>", **odd)
     with pytest.raises(ConfigError) as error:
         aligned(left, right, **options)
     assert says in str(error.value)

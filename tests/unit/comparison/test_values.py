@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, Tolerance, text
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.checks.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, Tolerance, text
 from recon.model import plain
 from tests.support.messages import raises
 

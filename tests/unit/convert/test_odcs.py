@@ -14,10 +14,10 @@ import yaml
 from open_data_contract_standard.model import OpenDataContractStandard
 from typer.testing import CliRunner
 
+from recon.base.errors import ConfigError
 from recon.checks.binding import bind
 from recon.cli.app import app
 from recon.convert.odcs import Imported, contract_of, read
-from recon.errors import ConfigError
 from recon.project import Project, Sink, load
 from tests.support.messages import raises, same_message
 

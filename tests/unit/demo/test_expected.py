@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recon.demo import events
-from recon.demo.expected import differences, refuted
+from recon.local.demo import events
+from recon.local.demo.expected import differences, refuted
 from recon.model import CheckResult, Code, Finding, PipelineFacts, RunResult, Status
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

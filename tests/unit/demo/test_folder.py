@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recon.demo.folder import FILES, MARKER, DemoFolder
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.local.demo.folder import FILES, MARKER, DemoFolder
 from recon.project import load
 from tests.support.messages import raises
 
@@ -51,7 +51,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_one_demo_at_a_time(tmp_path: Path) -> None:
     other = (
         "import sys, pathlib\n"
-        "from recon.demo.folder import DemoFolder\n"
+        "from recon.local.demo.folder import DemoFolder\n"
         f"with DemoFolder(pathlib.Path({str(tmp_path / 'lake')!r})):\n"
         "    print('taken', flush=True)\n"
         "    sys.stdin.read()\n"

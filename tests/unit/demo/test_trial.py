@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from recon.base.clock import clock
+from recon.base.errors import ConfigError
 from recon.cli import main
 from recon.cli.shared import called
-from recon.demo import trial
-from recon.demo.folder import TRY_MARKER
-from recon.errors import ConfigError
+from recon.local.demo import trial
+from recon.local.demo.folder import TRY_MARKER
 from recon.model import Level, RunResult
 from recon.reports import run_results
 
 ROOT = Path(__file__).parents[3]
-RECORDING = ROOT / "recon" / "demo" / "recording.zip"
+RECORDING = ROOT / "recon" / "local" / "demo" / "recording.zip"
 # What scripts/record_try.py did: 25 records of payments-1 deleted unread, micro-batch 1 of payments committed twice,
 # and a lost checkpoint of clicks after 40 records of each partition, whose successor began 20 later.
 FOUND = {
@@ -134,15 +135,14 @@ def test_the_recording_is_small_and_names_no_machine() -> None:
     assert b"/home/" not in content and b"/work" not in content
 
 
-def test_ages_are_those_of_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_are_those_of_the_recording(tmp_path: Path) -> None:
     recorded_at = trial.unpack(tmp_path)
     assert recorded_at < datetime.now(UTC)
     later = recorded_at + timedelta(days=2000)
     for path in tmp_path.rglob("*"):
         os.utime(path, (0, 0))
-    for module in ("recon.audits.run", "recon.ledger.ledger"):
-        monkeypatch.setattr(f"{module}.utc_now", lambda: later)
-    run = trial.audited(tmp_path, recorded_at)
+    with clock(lambda: later):
+        run = trial.audited(tmp_path, recorded_at)
     assert found(run) == FOUND and {p.name: p.answer for p in run.pipelines} == ANSWERS
     assert run.period_to == run.generated_at == recorded_at and run.elapsed_time == 0
     assert any(f"as of {recorded_at:%Y-%m-%d %H:%M}" in note and f"{later:%Y-%m-%d}" in note for note in run.notes)

@@ -11,7 +11,7 @@ import typer
 from sybil import Example
 
 import recon
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project.guarantees import guarantees
 from recon.reports import compliance
 from recon.testing import only_built_in

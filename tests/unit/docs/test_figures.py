@@ -43,28 +43,24 @@ def test_what_is_measured_is_published_by_make_figures_only(
 ) -> None:
     page = tmp_path / "figures.md"
     page.write_text("above\n<!-- figures -->\nold\n<!-- /figures -->\nbelow\n")
-    for module in (bench, figures):
-        monkeypatch.setattr(module, "MEASURED", tmp_path / ".results.json")
-        monkeypatch.setattr(module, "PUBLISHED", tmp_path / "results.json")
+    measured, published = tmp_path / ".results.json", tmp_path / "results.json"
     readme = tmp_path / "README.md"
     readme.write_text(
         "<!-- figures -->\n| a, b | | | | `row_readback` |\n<!-- /figures -->\n| c | | | | `row_readback` |\n"
     )
-    monkeypatch.setattr(figures, "PAGE", page)
-    monkeypatch.setattr(figures, "README", readme)
     monkeypatch.setattr(bench, "measure", lambda name: _result(name, ours=1.0))
-    bench.save({name: _result(name, ours=2.0) for name in ("hook_overhead", "row_readback")}, bench.PUBLISHED)
+    bench.save({name: _result(name, ours=2.0) for name in ("hook_overhead", "row_readback")}, published)
 
-    assert figures.main() == 2  # nothing was measured
-    assert bench.main(["row_readback"]) == 0
-    assert bench.load(bench.PUBLISHED)["row_readback"]["ours"] == 2.0
-    assert figures.main() == 0
-    assert [r["ours"] for r in json.loads(bench.PUBLISHED.read_text())] == [2.0, 1.0]
-    assert figures.shown() == bench.table(bench.load(bench.PUBLISHED))
+    assert figures.publish(bench.load(measured), published, page, readme) == 2  # nothing was measured
+    assert bench.main(["row_readback"], measured) == 0
+    assert bench.load(published)["row_readback"]["ours"] == 2.0
+    assert figures.publish(bench.load(measured), published, page, readme) == 0
+    assert [r["ours"] for r in json.loads(published.read_text())] == [2.0, 1.0]
+    assert figures.shown(page) == bench.table(bench.load(published))
     assert page.read_text().startswith("above\n") and page.read_text().endswith("\nbelow\n")
     assert readme.read_text().splitlines()[1] == "| a, b | 1 s | 1 s | 1.000 | `row_readback` |"
     assert readme.read_text().splitlines()[-1] == "| c | | | | `row_readback` |"
-    assert bench.main(["row_readbak"]) == 2
+    assert bench.main(["row_readbak"], measured) == 2
     assert "row_readbak" in capsys.readouterr().err
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import typer
 
+from recon.base.errors import ConfigError
 from recon.cli import main
 from recon.cli.app import app
-from recon.errors import ConfigError
 from recon.model import Code, Level, RunResult
 from recon.project import load
 from recon.reports import forms, html, run_results, runbook

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recon import already_processed, batch_files, explain, foreach_batch, starting_offsets
-from recon.errors import ConfigError, EvidenceError
+from recon.base.errors import ConfigError, EvidenceError
 from recon.project import load, sink_kinds
 from recon.project.guarantees import guarantees
 from tests.support.messages import raises

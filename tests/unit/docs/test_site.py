@@ -41,12 +41,11 @@ def test_the_navigation_goes_from_write_to_tell() -> None:
     assert [tab for tab in tabs if tab in steps] == steps
 
 
-def test_a_pattern_names_what_no_other_line_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_names_what_no_other_line_names(tmp_path: Path) -> None:
     nav = tmp_path / "nav.yml"
     nav.write_text("- Judge:\n    - a.md\n    - codes/first.md\n    - codes/*.md\n")
-    monkeypatch.setattr(docs_site, "NAV", nav)
     pages = ["a.md", "codes/z.md", "codes/first.md", "codes/b.md"]
-    (section,) = docs_site.navigation(pages)
+    (section,) = docs_site.navigation(pages, nav)
     assert section == {"Judge": ["a.md", "codes/first.md", "codes/b.md", "codes/z.md"]}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError, EvidenceError
+from recon.base.errors import ConfigError, EvidenceError
 from recon.events import (
     AuditFailed,
     AuditFinished,
@@ -78,8 +78,8 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return make
 
 
-def channel(project: Project, clock: Clock) -> ChannelAlerts:
-    return ChannelAlerts(project, project.alerts.channels[0], now=clock.now, clock=clock.seconds)
+def channel(project: Project, clock: Clock, **more: Any) -> ChannelAlerts:
+    return ChannelAlerts(project, project.alerts.channels[0], now=clock.now, clock=clock.seconds, **more)
 
 
 def incident(*ids: str, harm: str = "removed", **changed: Any) -> Incident:
@@ -589,10 +589,8 @@ def test_a_channel_that_hangs_is_given_up_after_the_deadline(
     lake: Lake,
     http: Received,  # noqa: F811
     clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recon.events.alerts.channel.DEADLINE_S", 0.2)
-    alerts = channel(lake(f"{http.url}?rto=300&cto=300"), clock)
+    alerts = channel(lake(f"{http.url}?rto=300&cto=300"), clock, within_s=0.2)
     http.go.clear()
     with pytest.raises(EvidenceError, match=r"did not take the message within 0\.2 s"):
         alerts.take([audit(clock, [result("a", "fail")])])

@@ -14,10 +14,12 @@ import pytest
 
 from recon.audits.run import run_audit
 from recon.events import Emitter
-from recon.hook import ForeachBatch
+from recon.events.alerts.alerts import ChannelAlerts
 from recon.project import CustomSink, Project, load
 from recon.project.alerts import Alerts, Channel
+from recon.write.hook import ForeachBatch
 from tests.support.channels import Mails, Received, http, smtp  # noqa: F401
+from tests.support.events import Install, consumers  # noqa: F401
 from tests.support.heads import grow
 from tests.unit.audits.test_anchor import _project
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
@@ -53,13 +55,13 @@ def test_channels_that_fail_or_hang_change_nothing_but_a_note(
     tmp_path: Path,
     http: Received,  # noqa: F811
     smtp: Mails,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    consumers: Install,  # noqa: F811
 ) -> None:
-    monkeypatch.setattr("recon.events.alerts.channel.DEADLINE_S", 1.0)
     quiet = _audited(_project(tmp_path / "quiet"))
     nobody = f"json://recon:{PASSWORD}@127.0.0.1:9/alerts"
     http.go.clear()
     project = _project(tmp_path / "told").model_copy(update={"alerts": alerts(nobody, http.url, smtp.url)})
+    consumers(*(ChannelAlerts(project, channel, within_s=1.0) for channel in project.alerts.channels))
     run = _audited(project)
     assert (run.exit_code, run.counts()) == (quiet.exit_code, quiet.counts())
     notes = [note for note in run.notes if note.startswith("alerts to ")]
@@ -132,7 +134,7 @@ def test_an_event_costs_the_hook_a_place_in_a_queue(tmp_path: Path, http: Receiv
 SCRIPT = """\
 import sys
 from recon.events import Emitter, MicroBatchFailed
-from recon.ledger.ledger import utc_now
+from recon.base.clock import utc_now
 from recon.project import load
 
 def work():

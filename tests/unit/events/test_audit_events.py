@@ -10,10 +10,10 @@ import pytest
 from recon.audits.accept import accept
 from recon.audits.audit_events import recovered
 from recon.audits.run import run_audit
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
+from recon.base.errors import ConfigError
 from recon.model import CheckResult, Code, Finding, RunResult, Unavailable, Witnesses
 from recon.model.proof import OpenFinding, Proofs, SinkProof
+from recon.write.ledger import open_ledger
 from tests.support.events import Install, Kept, consumers  # noqa: F401
 from tests.support.heads import grow
 from tests.unit.audits.test_anchor import _project

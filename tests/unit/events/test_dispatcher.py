@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from recon.errors import SinkError
+from recon.base.errors import SinkError
 from recon.events import AuditStarted, Emitter, Event
 from recon.events.dispatcher import Dispatcher
 from recon.project import LedgerConfig, Pipeline, Project, load

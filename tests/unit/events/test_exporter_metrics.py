@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from recon.errors import ConfigError, ReconError
+from recon.base.errors import ConfigError, ReconError
 from recon.events.exporters import metrics
 from recon.events.exporters.metrics import METRICS, Metric, updates
 from recon.events.exporters.prometheus import PrometheusExporter

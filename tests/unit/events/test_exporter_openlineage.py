@@ -20,7 +20,7 @@ import pytest
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
-from recon.errors import ReconError
+from recon.base.errors import ReconError
 from recon.events.exporters.datasets import Dataset, of_database, of_files, of_sink, of_topic
 from recon.events.exporters.openlineage import SCHEMA_URL, Lineage, OpenLineageExporter
 from recon.project import Project

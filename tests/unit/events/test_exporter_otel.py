@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from recon.errors import ReconError
+from recon.base.errors import ReconError
 from recon.events.exporters.metrics import HOOK_WRITTEN, OFFSETS, updates
 from recon.events.exporters.otel import OpenTelemetryExporter
 from tests.support import telemetry as events

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from recon.audits.run import run_audit
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
+from recon.base.requirements import how_to_install
 from recon.events.registry import consumers_of
-from recon.requirements import how_to_install
 from tests.support import telemetry as events
 from tests.support.http import Receiver, receiver
 

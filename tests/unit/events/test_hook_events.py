@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from recon.errors import SinkError
-from recon.hook import ForeachBatch
-from recon.sinks import open_sink
+from recon.base.errors import SinkError
+from recon.write.hook import ForeachBatch
+from recon.write.sinks import open_sink
 from tests.support.events import Install, Kept, consumers  # noqa: F401
 from tests.unit.hook.test_writer import Rows, Sink, make_hook, sink  # noqa: F401
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from recon.events import Emitter
-from recon.streams.listener import ProgressListener
-from recon.streams.watch import StreamWatch
+from recon.write.streams.listener import ProgressListener
+from recon.write.streams.watch import StreamWatch
 from tests.support.events import Install, Kept, consumers  # noqa: F401
 from tests.unit.streams.test_listener import EVENTS, project, started, told
 

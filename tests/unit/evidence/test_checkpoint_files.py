@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from recon.errors import EvidenceError
-from recon.evidence import checkpoint
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model.offsets import OffsetSpan
-from recon.storage import Storage
+from recon.witness import checkpoint
 from tests.support.messages import raises, same_message
 
 AT = 1_795_255_097_583

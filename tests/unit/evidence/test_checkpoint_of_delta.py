@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from recon.errors import EvidenceError
-from recon.evidence import checkpoint
-from recon.evidence.observed import ranges_of
+from recon.base.errors import EvidenceError
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.offsets import OffsetSpan
+from recon.witness import checkpoint
+from recon.witness.observed import ranges_of
 from tests.support.messages import raises
 from tests.unit.evidence.test_checkpoint_files import Checkpoint
 

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recon.evidence import commit_rows
-from recon.evidence.delta_log import added_files
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model import CommitRows, CountedRows, Unavailable
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan
-from recon.storage import Storage
+from recon.witness import commit_rows, delta_rows
+from recon.witness.delta_log import added_files
+from tests.support.column_mapping import rename_columns
 
 
 def rows(*places: tuple[str, int | None, int | None]) -> pa.Table:
@@ -43,6 +45,27 @@ def why(table: Path, version: int = 0) -> str:
 
 ONE = [("orders", 0, offset) for offset in (3, 4, 4, 7)]
 OTHER = [("orders", 12, 2**40), ("payments", 0, 5), ("payments", 0, 6)]
+
+
+@pytest.mark.parametrize("partitioned", [[], ["physical 2"]])
+def test_columns_have_other_names_in_the_files_than_in_the_table(tmp_path: Path, partitioned: list[str]) -> None:
+    """As under column mapping; there a column that was renamed may leave its name to another one."""
+    physical = ["physical 1", "physical 2", "_source_topic", "value"]
+    names = dict(zip(physical, ["_source_topic", "_source_partition", "_source_offset", "value"], strict=True))
+    for _ in range(2):
+        write_deltalake(str(tmp_path), rows(*ONE).rename_columns(physical), partition_by=partitioned, mode="append")
+    assert why(tmp_path).startswith("data files have no ")
+    rename_columns(tmp_path, names)
+    storage, place = Storage(str(tmp_path)), ("orders", 0, 4)
+    both = commit_rows.together(storage, [0, 1])
+    assert isinstance(both, CommitRows) and both.held.rows == 8
+    assert both.spans == [OffsetSpan("orders", None, 0, 3, 8)]
+    assert list(delta_rows.in_commit(storage, 1, [place])[place].values()) == [2]
+    if partitioned:  # deltalake looks for the partition's column by its name in the table
+        with pytest.raises(EvidenceError, match="cannot be read without Spark"):
+            delta_rows.find(storage, [place], numbered=False)
+    else:
+        assert len(delta_rows.find(storage, [place], numbered=False)[place]) == 4
 
 
 def test_rows_are_counted_with_their_different_offsets(tmp_path: Path) -> None:

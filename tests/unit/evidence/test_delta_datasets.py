@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import PyFileSystem
 
-from recon.storage import arrow_filesystem
+from recon.base.storage import arrow_filesystem
 
 ROOT = Path(__file__).parents[3]
 

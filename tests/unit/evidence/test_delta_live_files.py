@@ -13,11 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.evidence import delta_files, delta_log
-from recon.evidence.delta_commits import num_records
+from recon.base.storage import Storage, read_file
 from recon.model import DataFile, LiveFiles, Unavailable
 from recon.model.offsets import Span
-from recon.storage import Storage, read_file
+from recon.witness import delta_files, delta_log
+from recon.witness.delta_commits import num_records
+from tests.support.remote import Remote
 
 _STATISTICS = st.builds(
     "".join,
@@ -245,18 +246,15 @@ def test_a_file_that_a_commit_removed_meanwhile_is_not_gone(tmp_path: Path, monk
     assert listed == [""]
 
 
-def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folders", [12, 101])  # of more than a hundred the whole table is listed at once
+def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, folders: int) -> None:
     """The way of every scheme but local paths, through pyarrow.fs, here on a file:// URI."""
-    data = pa.concat_tables([rows(n) for n in range(12)])
+    data = pa.concat_tables([rows(n) for n in range(folders)])
     write_deltalake(str(tmp_path), data.append_column("day", data["_batch_id"]), partition_by=["day"])
     paths = sorted(delta_log.added_files(Storage(str(tmp_path)), 0))
     Path(paths[0]).unlink()
-    storage = Storage(f"file://{tmp_path}")
-    direct = only_gone(storage)
-    monkeypatch.setattr(Storage, "local", property(lambda self: None))
-    assert only_gone(storage) == direct
-    monkeypatch.setattr("recon.evidence.delta_files.MANY_FOLDERS", 5)
-    assert only_gone(storage) == direct
+    uri = f"file://{tmp_path}"
+    assert only_gone(Remote(uri)) == only_gone(Storage(uri))
 
 
 @pytest.mark.parametrize("count", [0, 1, 65_535, 65_536, 65_537, 200_000])

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from recon.errors import EvidenceError
-from recon.evidence import delta_log
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model import ReconStamp, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
-from recon.storage import Storage
+from recon.witness import delta_log
 from tests.support.messages import raises
+from tests.support.remote import Remote
 
 AT = 1_795_255_097_583
 STAMP = ReconStamp(
@@ -230,8 +231,31 @@ def test_deletion_vectors_reduce_the_rows(tmp_path: Path) -> None:
         add("a.parquet", 100, deletionVector={"storageType": "u", "cardinality": 35}),
     )
     commits = delta_log.read(storage).commits
-    assert (commits[1].rows_removed, commits[1].rows_added) == (100, 70)
-    assert (commits[2].rows_removed, commits[2].rows_added) == (70, 65)
+    assert (commits[1].rows_removed, commits[1].rows_added) == (30, 0)
+    assert (commits[2].rows_removed, commits[2].rows_added) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "metrics", "removed", "added"),
+    [
+        ("DELETE", {"numCopiedRows": "18", "numDeletedRows": "2"}, 2, 0),
+        ("DELETE", {"num_copied_rows": 18}, 2, 0),
+        ("MERGE", {"numTargetRowsCopied": "18", "numTargetRowsInserted": "0"}, 2, 0),
+        ("UPDATE", {"numCopiedRows": "16", "numUpdatedRows": "2"}, 20, 18),
+        ("DELETE", {"numCopiedRows": "36"}, 20, 18),
+        ("DELETE", {}, 20, 18),
+    ],
+    ids=["DELETE", "DELETE of delta-rs", "MERGE that deletes", "UPDATE", "counted twice by a retry", "no metrics"],
+)
+def test_rows_that_were_copied_are_not_added(
+    tmp_path: Path, operation: str, metrics: dict[str, Any], removed: int, added: int
+) -> None:
+    hand_made(tmp_path, 0, METADATA, info(), add("a.parquet", 20))
+    storage = hand_made(
+        tmp_path, 1, info(operation=operation, operationMetrics=metrics), remove("a.parquet", 20), add("b.parquet", 18)
+    )
+    commit = delta_log.read(storage).commits[1]
+    assert (commit.rows_removed, commit.rows_added) == (removed, added)
 
 
 def test_rows_without_statistics_are_unknown_not_zero(tmp_path: Path) -> None:
@@ -422,14 +446,12 @@ def test_a_retention_that_is_no_interval_is_named(tmp_path: Path, text: str) -> 
         delta_log.read(hand_made(tmp_path, 0, properties, info()))
 
 
-def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path) -> None:
     """The way of every scheme but local paths, through pyarrow.fs, here on a file:// URI."""
     table = tmp_path / "orders"
     for batch_id in range(40):
         append(table, rows(batch_id), batch_id)
-    storage = Storage(f"file://{table}")
-    direct = delta_log.read(storage)
-    monkeypatch.setattr(Storage, "local", property(lambda self: None))
+    storage, direct = Remote(f"file://{table}"), delta_log.read(Storage(f"file://{table}"))
     assert delta_log.read(storage) == direct
     assert list(delta_log.read(storage).commits) == list(range(40))
     assert delta_log.latest_version(storage) == 39

@@ -15,16 +15,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
+from recon.base.errors import ConfigError, EvidenceError, RefusedError, SinkError
 from recon.checks.evidence.iceberg_history import IcebergHistory
-from recon.errors import ConfigError, EvidenceError, RefusedError, SinkError
-from recon.evidence import iceberg
-from recon.evidence.iceberg import IcebergTable
 from recon.model import Code, CommitRows, KnownTable, PreviousAudit, ReconStamp, Verdict, dump_stamp, offsets_text
 from recon.model.wire.iceberg import MERGED, STAMP, number_property
 from recon.project import IcebergSink
-from recon.sinks.iceberg.append import IcebergAppend
-from recon.sinks.iceberg.publish import new_branch, published, staged
 from recon.testing.evidence import PIPELINE, SINK, Entry, ledger
+from recon.witness import iceberg
+from recon.witness.iceberg import IcebergTable
+from recon.write.sinks.iceberg.append import IcebergAppend
+from recon.write.sinks.iceberg.publish import new_branch, published, staged
 from tests.support.messages import raises, same_message
 from tests.support.witnesses import witnesses
 

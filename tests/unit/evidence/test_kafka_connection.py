@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from recon.evidence.kafka_admin import KafkaAdmin
+from recon.witness.kafka_admin import KafkaAdmin
 
 
 def test_a_connection_ends_without_the_garbage_collector() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import EvidenceError
-from recon.evidence import manifests
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model import ReconStamp, dump_stamp
 from recon.model.wire.manifests import merged_path, parse_manifest
-from recon.storage import Storage
+from recon.witness import manifests
 
 STAMP = dump_stamp(
     ReconStamp(pipeline="p", sink="s", epoch=0, batch_id=0, query_id="q", run_id=None, prev_hash="", offsets_text="[]")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recon.errors import EvidenceError
-from recon.evidence import manifest_files, manifests
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model import ReconStamp, SinkChanges, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.manifests import (
@@ -23,7 +24,7 @@ from recon.model.wire.manifests import (
     manifest_path,
     name_of_layout,
 )
-from recon.storage import Storage
+from recon.witness import manifest_files, manifests
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 LAYOUT = dump_layout(Layout(format="json", schema={"type": "struct", "fields": []}, partition_by=(), options={}))
@@ -144,10 +145,13 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, monk
         changes(tmp_path)
 
 
-def test_of_a_large_sink_the_period_alone_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "_WHOLE", 1)
+@pytest.mark.parametrize(("groups", "looked_at"), [(100, [0, 99_000]), (101, [100_000])])
+def test_of_a_large_sink_the_period_alone_is_looked_at(tmp_path: Path, groups: int, looked_at: Sequence[int]) -> None:
+    newest = 1000 * (groups - 1)
+    for batch_id in range(1000, newest, 1000):
+        put(tmp_path, batch_id, "part-0.json")
     folders = [
-        put(tmp_path, batch_id, "part-0.json", at=AT + timedelta(days=n)) for n, batch_id in enumerate((0, 2000))
+        put(tmp_path, batch_id, "part-0.json", at=AT + timedelta(days=n)) for n, batch_id in enumerate((0, newest))
     ]
     for folder in folders:
         (folder / "part-0.json").unlink()
@@ -158,9 +162,7 @@ def test_of_a_large_sink_the_period_alone_is_looked_at(tmp_path: Path, monkeypat
         assert len(seen.foreign) == len(seen.lost)
         return [lost.stamp.batch_id for lost in seen.lost]
 
-    assert found(None) == [0, 2000] and found(AT + timedelta(hours=1)) == [2000]
-    monkeypatch.setattr(manifests, "_WHOLE", 2)
-    assert found(AT + timedelta(hours=1)) == [0, 2000]
+    assert found(None) == [0, newest] and found(AT + timedelta(hours=1)) == looked_at
 
 
 def test_no_folder_at_all(tmp_path: Path) -> None:

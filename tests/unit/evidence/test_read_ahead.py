@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from recon.storage import Storage, read_ahead
+from recon.base.storage import Storage, read_ahead
 
 HERE = threading.get_ident
 
@@ -54,7 +54,7 @@ def test_what_is_read_ahead_has_a_bound_and_an_error_keeps_its_place(remote: boo
 
 
 def test_commits_that_are_slow_to_read(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recon.evidence import delta_commits
+    from recon.witness import delta_commits
 
     log = Storage(str(tmp_path))
     for version in range(200):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from recon.evidence import checkpoint
-from recon.storage import Storage
+from recon.base.storage import Storage
+from recon.witness import checkpoint
 
 RECORDED = Path(__file__).parent / "checkpoints"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.evidence.sink_rows import spans_of
 from recon.model.offsets import Spans
+from recon.witness.sink_rows import spans_of
 
 
 def signed(bits: int) -> int:

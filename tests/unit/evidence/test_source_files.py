@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import EvidenceError
-from recon.evidence import checkpoint, source_files
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model.offsets import OffsetSpan
-from recon.storage import Storage
+from recon.witness import checkpoint, source_files
 from tests.support.file_stream import MADE, QUERY, TOPIC, FileStream
 from tests.support.messages import raises
 
@@ -56,6 +56,49 @@ def test_a_compacted_log_stands_for_the_files_before_it(landing: FileStream) -> 
     assert (read.last, read.files, read.records(0, 12)) == (11, 12, 12)
     assert not read.missing
     assert [file.path for file in read.unread] == ["stale.json"]
+
+
+def test_of_a_folder_that_sparks_file_sink_writes_its_log_names_the_files(landing: FileStream) -> None:
+    """Files that it does not name are left of an attempt that failed, or somebody else's: no query reads them."""
+    landing.written("8", landing.put("compacted since.json"))
+    landing.written("9.compact", landing.put("a.json"), landing.put("day=1/b c.json"), landing.put("gone.json"))
+    landing.written("10")
+    landing.written("11", landing.put("c.json", made=MADE + 5), landing.put("c.csv"))
+    landing.written("12", (landing.folder / "day=1").as_uri(), isDir=True)
+    for age, name in enumerate(("left.json", "day=1/left.json", "old.json")):
+        landing.put(name, made=MADE - age * 30 * 24 * 3600 * 1000)
+    (landing.folder / "gone.json").unlink()
+    landing.logged(0, (landing.folder / "a.json").as_uri())
+    read = landing.read((0, 1), options={"pathglobfilter": "*.json"})
+    # The time is the log's. A file that is gone is read next, too, unless ignoreMissingFiles skips it.
+    assert [(file.path, round(file.modified.timestamp() * 1000)) for file in read.waiting] == [
+        ("c.json", MADE),
+        ("day=1/b c.json", MADE),
+        ("gone.json", MADE),
+    ]
+    assert not (read.passed_over or read.unlisted)
+
+
+def test_a_log_of_sparks_file_sink_without_files(landing: FileStream) -> None:
+    landing.put("a.json")
+    (landing.folder / "_spark_metadata").mkdir()
+    assert not landing.read().unread
+    landing.written("0")
+    assert not landing.read().unread
+
+
+@pytest.mark.parametrize("names", [("1",), ("0", "2"), ("2", "4.compact", "6")])
+def test_a_log_of_sparks_file_sink_that_lacks_an_entry(landing: FileStream, names: tuple[str, ...]) -> None:
+    for name in names:
+        landing.written(name, landing.put("a.json"))
+    with raises(EvidenceError):
+        landing.read()
+
+
+def test_a_torn_log_of_sparks_file_sink(landing: FileStream) -> None:
+    landing.written("0", "file:///a.json", modificationTime="today")
+    with raises(EvidenceError):
+        landing.read()
 
 
 def test_entries_that_are_missing(landing: FileStream) -> None:
@@ -243,7 +286,7 @@ def test_a_log_that_cannot_be_understood(landing: FileStream, content: str) -> N
 @pytest.mark.parametrize("path", ["file:///landing/a\0.json", "file:///landing/a%00.json", "file://[a.json"])
 def test_a_path_that_no_file_has(landing: FileStream, path: str) -> None:
     landing.log("0", {"path": path, "timestamp": MADE, "batchId": 0})
-    with pytest.raises(EvidenceError, match="this is no file that was read"):
+    with pytest.raises(EvidenceError, match="a line names no file"):
         landing.read((0, 1))
 
 

@@ -15,11 +15,11 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.evidence import source_table
+from recon.base.storage import Storage
 from recon.model import SourceTable
 from recon.model.delta_offsets import BEGINNING, offset_of, topic_of
 from recon.model.offsets import OffsetSpan
-from recon.storage import Storage
+from recon.witness import source_table
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]})
 

@@ -12,12 +12,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from typing_extensions import override
 
-from recon.errors import NewEpochError, SinkError
-from recon.hook import ForeachBatch, foreach_batch, writer
-from recon.ledger import open_ledger
+from recon.base.errors import NewEpochError, SinkError
 from recon.model import ReconStamp, dump_stamp
 from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
-from recon.sinks.delta.append import DeltaAppend
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.sinks.delta.append import DeltaAppend
 from tests.support.messages import raises
 from tests.support.native_stream import NativeStream
 from tests.unit.hook.test_writer import Rows
@@ -40,6 +40,10 @@ class Sink(DeltaAppend):
         )
 
 
+class Table(DeltaSink):
+    writer = f"{__name__}:Sink"
+
+
 def append(table: Path, properties: CommitProperties | None = None) -> None:
     columns = {"kafka_topic": ["x"], "kafka_partition": pa.array([0], pa.int32()), "kafka_offset": pa.array([0])}
     write_deltalake(str(table), pa.table(columns), mode="append", commit_properties=properties)
@@ -55,11 +59,9 @@ def stream(tmp_path: Path) -> NativeStream:
 
 
 @pytest.fixture
-def make_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hook:
-    monkeypatch.setattr(writer, "open_sink", lambda *args: Sink(str(tmp_path / "t")))
-
+def make_hook(tmp_path: Path) -> Hook:
     def make(*others: str, **options: Any) -> ForeachBatch:
-        sinks = tuple(DeltaSink(name=name, kind="delta", target="t", **options) for name in ("s", *others))
+        sinks = tuple(Table(name=name, kind="delta", target="t", **options) for name in ("s", *others))
         pipeline = Pipeline(name="p", checkpoint="cp", sinks=sinks)
         project = Project(name="x", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
         hook = foreach_batch(project, pipeline="p", sink="s")

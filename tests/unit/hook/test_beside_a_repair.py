@@ -5,11 +5,9 @@ Without a JVM: the sink is Delta's; deltalake makes its commits as Spark would, 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,19 +15,19 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from typing_extensions import override
 
-from recon.errors import NewEpochError, RefusedError
-from recon.evidence import delta_log
-from recon.hook import ForeachBatch, foreach_batch, writer
-from recon.ledger import open_ledger
-from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import entry_of
+from recon.base.clock import utc_now
+from recon.base.errors import NewEpochError, RefusedError
+from recon.base.storage import Storage
 from recon.model import REMOVALS, REPAIRS, ReconStamp, SinkCommit, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import app_id
 from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
-from recon.sinks.delta.append import DeltaAppend
-from recon.sinks.failpoints import BEFORE_WRITE
-from recon.storage import Storage
+from recon.witness import delta_log
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.ledger.rebuild import entry_of
+from recon.write.sinks.delta.append import DeltaAppend
+from recon.write.sinks.failpoints import BEFORE_WRITE
 from tests.support.messages import raises
 from tests.unit.hook.test_writer import Rows, plan_three
 
@@ -51,34 +49,28 @@ def commit(table: Path, stamp: ReconStamp) -> None:
 
 
 class Sink(DeltaAppend):
-    """Appends without Spark; `refuses` is called before each write."""
-
-    refuses: Callable[[ReconStamp], None] = staticmethod(lambda stamp: None)
+    """Appends without Spark."""
 
     @override
     def write(self, frame: Any, stamp: ReconStamp) -> None:
         self._seen = -1
-        self.refuses(stamp)
         commit(Path(self.target), stamp)
 
 
+class Table(DeltaSink):
+    writer = f"{__name__}:Sink"
+
+
 @pytest.fixture
-def make_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hook:
+def make_hook(tmp_path: Path) -> Hook:
     plan_three(tmp_path / "cp")
-    pipeline = Pipeline(name="p", checkpoint="cp", sinks=(DeltaSink(name="s", kind="delta", target="t"),))
+    pipeline = Pipeline(name="p", checkpoint="cp", sinks=(Table(name="s", kind="delta", target="t"),))
     project = Project(name="x", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
-    clock = itertools.count()
-    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None))
 
-    def make(refuses: Callable[[ReconStamp], None] = lambda stamp: None, **options: Any) -> ForeachBatch:
-        def opened(*args: Any) -> Sink:
-            sink = Sink(str(tmp_path / "t"))
-            sink.refuses = refuses  # type: ignore[method-assign]
-            return sink
-
-        monkeypatch.setattr(writer, "open_sink", opened)
+    def make(**options: Any) -> ForeachBatch:
         hook = foreach_batch(project, pipeline="p", **options)
         assert isinstance(hook, ForeachBatch)
+        hook.entry_within_s = 0.01
         return hook
 
     return make
@@ -144,12 +136,14 @@ def test_a_commit_that_delta_refuses_because_of_a_repair_is_made_again(make_hook
     repairs = Repairs(tmp_path, REPAIRS)
     attempts: list[int | None] = []
 
-    def refuses(stamp: ReconStamp) -> None:
-        attempts.append(stamp.number)
-        if attempts == [1, 2]:
+    def refuses(point: str, stamp: ReconStamp) -> None:
+        repairs.failpoint(point, stamp)
+        if point == BEFORE_WRITE:
+            attempts.append(stamp.number)
+        if point == BEFORE_WRITE and attempts == [1, 2]:
             raise RefusedError("Delta raised ConcurrentTransactionException", stamp.number)
 
-    hook = repairs.hook = make_hook(refuses, failpoint=repairs.failpoint)
+    hook = repairs.hook = make_hook(failpoint=refuses)
     hook.write(Rows(read=10), 0)
     hook.write(Rows(read=10), 1)
     assert attempts == [1, 2, 3]

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from recon.errors import EvidenceError
-from recon.hook import broker as module
-from recon.hook.broker import Broker
+from recon.base.errors import EvidenceError
 from recon.model import KafkaPartition
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
+from recon.write.hook.broker import Broker
 
 PLACES = [("orders", 1), ("orders", 0), ("returns", 0)]
 
@@ -43,10 +42,13 @@ class Admin:
 
 
 @pytest.fixture
-def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
-    one = Admin()
-    monkeypatch.setattr(module, "KafkaAdmin", lambda conf: one)
-    return one
+def admin() -> Any:
+    return Admin()
+
+
+@pytest.fixture
+def broker(admin: Any) -> Broker:
+    return Broker({"bootstrap.servers": "b:9092"}, lambda _: admin)
 
 
 @pytest.fixture
@@ -62,13 +64,8 @@ def asked(admin: Admin) -> Callable[[Broker, int], KafkaState | None]:
     return ask
 
 
-def known_broker() -> Broker:
-    return Broker({"bootstrap.servers": "b:9092"})
-
-
-def test_the_first_answer_has_offsets_and_the_next_leader_epochs_alone(asked: Any) -> None:
-    of = known_broker()
-    first, second = asked(of, 3), asked(of, 4)
+def test_the_first_answer_has_offsets_and_the_next_leader_epochs_alone(asked: Any, broker: Broker) -> None:
+    first, second = asked(broker, 3), asked(broker, 4)
     assert (first.after, second.after) == (3, 4)
     orders = first.topics["orders"]
     assert (orders.partition, orders.leader_epoch, orders.log_start) == ([0, 1], [7, 8], [0, 1])
@@ -77,28 +74,27 @@ def test_the_first_answer_has_offsets_and_the_next_leader_epochs_alone(asked: An
     assert set(first.topics) == set(second.topics) == {"orders", "returns"}
 
 
-def test_an_answer_is_given_once(asked: Any) -> None:
-    of = known_broker()
-    assert asked(of, 1) is not None
-    assert of.state() is None
+def test_an_answer_is_given_once(asked: Any, broker: Broker) -> None:
+    assert asked(broker, 1) is not None
+    assert broker.state() is None
 
 
-def test_nothing_waits_for_an_answer_and_a_late_one_is_of_the_moment_it_was_asked(admin: Admin, asked: Any) -> None:
-    of = known_broker()
+def test_nothing_waits_for_an_answer_and_a_late_one_is_of_the_moment_it_was_asked(
+    admin: Admin, asked: Any, broker: Broker
+) -> None:
     admin.may_answer.clear()
-    of.ask_state(PLACES, 1)
-    assert of.was_asked and of.state() is None
-    of.ask_state(PLACES, 2)  # it is still awaited
+    broker.ask_state(PLACES, 1)
+    assert broker.was_asked and broker.state() is None
+    broker.ask_state(PLACES, 2)  # it is still awaited
     admin.may_answer.set()
-    assert asked(of, 3).after in (1, 3)
+    assert asked(broker, 3).after in (1, 3)
 
 
-def test_without_an_answer_the_state_is_unknown(admin: Admin, asked: Any) -> None:
-    of = known_broker()
+def test_without_an_answer_the_state_is_unknown(admin: Admin, asked: Any, broker: Broker) -> None:
     admin.fails = True
-    assert asked(of, 1) is None
+    assert asked(broker, 1) is None
     admin.fails = False
-    assert asked(of, 2) is not None
+    assert asked(broker, 2) is not None
 
 
 def test_a_hook_without_a_broker_asks_nobody(asked: Any) -> None:

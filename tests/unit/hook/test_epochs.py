@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from recon.errors import NewEpochError
-from recon.hook.epochs import Batch, Epochs
-from recon.ledger import Ledger, open_ledger
+from recon.base.errors import NewEpochError
 from recon.model import REPAIRS, LedgerEntry
 from recon.model.offsets import OffsetSpan
+from recon.write.hook.epochs import Batch, Epochs
+from recon.write.ledger import Ledger, open_ledger
 from tests.support.ledger_entries import entry, project
 from tests.support.messages import raises
 

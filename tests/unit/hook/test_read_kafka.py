@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from recon import read_kafka
-from recon.errors import ConfigError
-from recon.hook import foreach_batch
+from recon.base.errors import ConfigError
 from recon.project import LedgerConfig, Pipeline, Project, Source
+from recon.write.hook import foreach_batch
 from tests.support.messages import raises
 
 

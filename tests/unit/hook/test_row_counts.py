@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from recon.counts import sum_of
-from recon.hook.row_counts import RowCounts, delivered, reduced
-from recon.sinks import ConfirmedWrite
+from recon.base.counts import sum_of
+from recon.write.hook.row_counts import RowCounts, delivered, reduced
+from recon.write.sinks import ConfirmedWrite
 from tests.support.ledger_entries import entry
 
 

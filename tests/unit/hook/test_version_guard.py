@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.hook import ForeachBatch, foreach_batch, version_guard
+from recon.base.errors import ConfigError
+from recon.write.hook import ForeachBatch, foreach_batch, version_guard
 from tests.support.messages import raises
 
 

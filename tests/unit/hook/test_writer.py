@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from recon.errors import NewEpochError, SinkError
-from recon.hook import ForeachBatch, foreach_batch
-from recon.hook.epochs import BatchToWrite
-from recon.hook.prepare import BatchRows, PreparedRows
-from recon.ledger import open_ledger
-from recon.ledger.entries import new_entry
-from recon.ledger.ledger import utc_now
+from recon.base.clock import utc_now
+from recon.base.errors import NewEpochError, SinkError
 from recon.model import CountedRows, LedgerEntry, ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, LedgerConfig, Pipeline, Project
-from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.hook.epochs import BatchToWrite
+from recon.write.hook.prepare import BatchRows, PreparedRows
+from recon.write.ledger import open_ledger
+from recon.write.ledger.entries import new_entry
+from recon.write.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.support.failpoints import dies_at
 
 SPARK = SimpleNamespace(version="4.0.0")  # as with Spark Connect there is no SparkContext

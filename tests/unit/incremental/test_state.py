@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.checks.data_check import Measure, greatest, least, total
-from recon.errors import LedgerError
-from recon.incremental.changes import (
+from recon.audits.incremental.changes import (
     CoveredVersion,
     StaleState,
     commit_identity,
@@ -23,16 +21,18 @@ from recon.incremental.changes import (
     new_batches,
     require_partitions,
 )
-from recon.incremental.memory import CheckState
-from recon.incremental.merge import merged, merged_key_counts
-from recon.incremental.plan import volatile
-from recon.incremental.values import packed, unpacked
-from recon.ledger.key_index import KeyIndex
-from recon.ledger.state import STATE, keep, newest
-from recon.ledger.store import open_store
-from recon.model import DeltaCommit, DeltaWitness, ReconStamp
+from recon.audits.incremental.memory import CheckState
+from recon.audits.incremental.merge import merged, merged_key_counts
+from recon.audits.incremental.plan import volatile
+from recon.audits.incremental.values import packed, unpacked
+from recon.base.errors import LedgerError
+from recon.checks.data_check import Measure, greatest, least, total
+from recon.model import ReconStamp, TableCommit, TableLog
 from recon.model.offsets import Spans
-from tests.support.ledger_entries import data_files, merged_days_ago, project
+from recon.write.ledger.key_index import KeyIndex
+from recon.write.ledger.state import STATE, keep, newest
+from recon.write.ledger.store import Housekeeping, open_store
+from tests.support.ledger_entries import data_files, later, merged_days_ago, project
 from tests.support.messages import raises
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -168,7 +168,7 @@ def test_what_is_no_kept_value_is_refused():
 # -- the table's log ----------------------------------------------------------------------------------
 
 
-def commit(version: int, batch_id: int | None, epoch: int = 0, **changes) -> DeltaCommit:
+def commit(version: int, batch_id: int | None, epoch: int = 0, **changes) -> TableCommit:
     stamp = None
     if batch_id is not None:
         stamp = ReconStamp(
@@ -196,12 +196,12 @@ def commit(version: int, batch_id: int | None, epoch: int = 0, **changes) -> Del
         "rows_removed": 0,
         "data_change": True,
     }
-    return DeltaCommit(**{**values, **changes})
+    return TableCommit(**{**values, **changes})
 
 
-def log(*commits: DeltaCommit) -> DeltaWitness:
+def log(*commits: TableCommit) -> TableLog:
     found = {c.version: c for c in commits}
-    return DeltaWitness(location="t", exists=True, first_retained=min(found), last=max(found), commits=found)
+    return TableLog(location="t", exists=True, first_retained=min(found), last=max(found), commits=found)
 
 
 HERE = [commit(0, 0), commit(1, 1), commit(2, 2)]
@@ -246,7 +246,7 @@ def test_anything_else_makes_the_table_be_read_again(commits):
 
 
 def test_a_table_without_a_log_is_no_news():
-    nothing = DeltaWitness(location="t", exists=False, first_retained=None, last=None, commits={})
+    nothing = TableLog(location="t", exists=False, first_retained=None, last=None, commits={})
     with raises(StaleState):
         new_batches(KNOWN, nothing)
     with raises(StaleState):
@@ -338,10 +338,9 @@ def test_the_newest_state_counts_and_two_audits_replace_each_other(tmp_path):
     assert len(store.dates()) == rows  # nothing to keep
 
 
-def test_files_of_states_that_were_merged_are_removed_two_days_later(tmp_path, monkeypatch):
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
-    monkeypatch.setattr("recon.ledger.store.merging.VACUUM_EVERY_S", 0)
-    store, before = open_store(project(tmp_path), STATE), {}
+def test_files_of_states_that_were_merged_are_removed_two_days_later(tmp_path):
+    few, before = Housekeeping(many_files=3), {}
+    store = open_store(project(tmp_path), STATE, housekeeping=few)
     for rows in range(4):
         before, read = {"a": state(rows, rows).as_json()}, before
         keep(store, "orders", "orders", read, before, AT + timedelta(minutes=rows))
@@ -349,15 +348,14 @@ def test_files_of_states_that_were_merged_are_removed_two_days_later(tmp_path, m
     assert store.small_files() == 1 and len(data_files(folder)) == 5
     merged_days_ago(folder, 3)
     last = {"a": state(9, 9).as_json()}
-    keep(open_store(project(tmp_path), STATE), "orders", "orders", before, last, AT + timedelta(hours=1))
+    with later(days=1):
+        again = open_store(project(tmp_path), STATE, housekeeping=few)
+        keep(again, "orders", "orders", before, last, AT + timedelta(hours=1))
     assert len(data_files(folder)) == 2 and newest(store, "orders", "orders") == last
 
 
-def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, monkeypatch):
-    monkeypatch.setattr("recon.ledger.key_index.MANY_PARTS", 4)
-    monkeypatch.setattr("recon.ledger.key_index.LARGE", 50)
-    monkeypatch.setattr("recon.ledger.key_index.AT_ONCE", 100)
-    index = KeyIndex(str(tmp_path / "keys"))
+def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path):
+    index = KeyIndex(str(tmp_path / "keys"), many_parts=4, large=50)
     all_hashes = np.arange(10_000)
     parts, first = {}, 0
     for count in (49, 48, 30, 200, 20, 7):

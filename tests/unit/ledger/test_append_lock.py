@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.ledger.store import append_lock
-from recon.ledger.store.append_lock import turn
+from recon.write.ledger.store.append_lock import turn
 
 
 def test_one_waits_until_the_other_is_done(tmp_path: Path) -> None:
@@ -32,11 +31,10 @@ def test_one_waits_until_the_other_is_done(tmp_path: Path) -> None:
     assert order == ["first", "second"]
 
 
-def test_a_writer_goes_on_when_it_has_waited_long_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_lock, "WAIT_S", 0.05)
+def test_a_writer_goes_on_when_it_has_waited_long_enough(tmp_path: Path) -> None:
     with turn(tmp_path):
         began = time.monotonic()
-        with turn(tmp_path):
+        with turn(tmp_path, wait_s=0.05):
             waited = time.monotonic() - began
     assert waited >= 0.05
 
@@ -55,9 +53,8 @@ def test_a_table_that_is_not_on_a_disk_of_the_host_is_not_waited_for() -> None:
         pass
 
 
-def test_an_error_ends_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_lock, "WAIT_S", 600)
+def test_an_error_ends_the_turn(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), turn(tmp_path):
         raise RuntimeError
-    with turn(tmp_path):
+    with turn(tmp_path, wait_s=600):
         pass

@@ -14,26 +14,27 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableOptimizer
 
-from recon.errors import LedgerError
-from recon.ledger import erasures, key_index, open_ledger
-from recon.ledger.failures import FAILURES
-from recon.ledger.progress import PROGRESS
-from recon.ledger.proofs import PROOF
-from recon.ledger.results import RESULTS
-from recon.ledger.state import STATE
-from recon.ledger.store import (
+from recon.base.errors import LedgerError
+from recon.model.erasure import Erasure
+from recon.model.proof import SinkProof
+from recon.model.wire.app_ids import MERGE_APP_ID
+from recon.write.ledger import erasures, key_index, open_ledger
+from recon.write.ledger.failures import FAILURES
+from recon.write.ledger.progress import PROGRESS
+from recon.write.ledger.proofs import PROOF
+from recon.write.ledger.results import RESULTS
+from recon.write.ledger.state import STATE
+from recon.write.ledger.store import (
     ChainMoved,
     Contended,
     DeltalakeStore,
+    Housekeeping,
     LedgerTable,
     contention,
     delta_rs,
     merging,
     open_store,
 )
-from recon.model.erasure import Erasure
-from recon.model.proof import SinkProof
-from recon.model.wire.app_ids import MERGE_APP_ID
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import raises, same_message
 
@@ -71,7 +72,7 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> Refusals:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes are given up after a moment."""
-    monkeypatch.setattr(contention, "CONTENTION_S", 0.1)
+    monkeypatch.setattr(contention, "CONTENTION_S", 0.3)
 
 
 def row(table: LedgerTable) -> dict[str, Any]:
@@ -151,9 +152,8 @@ def test_an_entry_is_tried_until_the_deadline_though_the_chain_moves(tmp_path: P
 
 
 def test_the_tries_for_the_chain_and_for_the_table_share_one_deadline(
-    tmp_path: Path, refusals: Refusals, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refusals: Refusals, soon: None
 ) -> None:
-    monkeypatch.setattr(contention, "CONTENTION_S", 1.0)
     ledger, other = open_ledger(project(tmp_path)), open_ledger(project(tmp_path))
     refusals.left = float("inf")
 
@@ -255,12 +255,11 @@ def refused(*_: object, **__: object) -> None:
 
 
 def test_a_merge_among_others_is_left_for_later(
-    merged: DeltalakeStore, soon: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, merged: DeltalakeStore, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 2)
     with monkeypatch.context() as patched:
         patched.setattr(TableOptimizer, "compact", refused)
-        merged.tidy()
+        open_store(project(tmp_path), STATE, housekeeping=Housekeeping(many_files=2)).tidy()
         with pytest.raises(Contended, match="is being written by others at the same time"):
             merged.compact()
         patched.setattr(merging, "_commit", refused)

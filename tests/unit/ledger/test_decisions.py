@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from recon.audits.exception_history import actions
-from recon.decision import Decision, this_user
-from recon.errors import ConfigError
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.chain import link, seal
-from recon.ledger.columns import ENTRIES, to_table
-from recon.ledger.rebuild import entry_of
-from recon.ledger.store import DeltalakeStore, LedgerTable
+from recon.base.decision import Decision, this_user
+from recon.base.errors import ConfigError
 from recon.model import LedgerEntry, ReconStamp, SinkCommit, dump_stamp, offsets_text, parse_stamp
 from recon.model.compliance import ActionRecord
 from recon.model.wire.app_ids import chain_id
 from recon.model.wire.quarantine import ClaimNote, dump_claim, parse_claim
 from recon.project import DeltaSink
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.chain import link, seal
+from recon.write.ledger.columns import ENTRIES, to_table
+from recon.write.ledger.rebuild import entry_of
+from recon.write.ledger.store import DeltalakeStore, LedgerTable
 from tests.support.ledger_entries import AT, entry, project
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401 - a fixture
 from tests.unit.cli.test_cli import project as on_disk  # noqa: F401 - a fixture

@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,16 +18,16 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.errors import LedgerError, UnreachedLedgerError
-from recon.ledger import columns, coverage, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.reader import in_order
-from recon.ledger.store import BeingMerged, Filter, merging
+from recon.base.errors import LedgerError, UnreachedLedgerError
 from recon.model import LedgerEntry, RangeTable, offsets_text, parse_offsets
 from recon.model.integrity import verify
 from recon.model.ledger import RELEASES, REMOVALS
 from recon.model.offsets import OffsetSpan, Spans
-from tests.support.ledger_entries import AT, data_files, entry, merged_days_ago, project
+from recon.write.ledger import columns, coverage, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.reader import in_order
+from recon.write.ledger.store import BeingMerged, Filter, Housekeeping, merging
+from tests.support.ledger_entries import AT, data_files, entry, later, merged_days_ago, project, tidy
 from tests.support.messages import raises
 
 
@@ -117,7 +116,7 @@ def test_two_processes_lose_no_entry_and_fork_no_chain(tmp_path: Path) -> None:
         import sys
         from datetime import UTC, datetime
         from pathlib import Path
-        from recon.ledger import open_ledger
+        from recon.write.ledger import open_ledger
         from tests.support.ledger_entries import entry, project
         ledger = open_ledger(project(Path(sys.argv[1])))
         for n in range(15):
@@ -278,24 +277,19 @@ def test_the_ledger_keeps_little_of_its_own_log(tmp_path: Path) -> None:
     assert properties["delta.logRetentionDuration"] == "interval 2 days"
 
 
-def test_housekeeping_merges_a_days_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.ledger.ledger.MANY_FILES", 5)
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 5)
-    ledger = open_ledger(project(tmp_path))
+def test_housekeeping_merges_a_days_files(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path), housekeeping=Housekeeping(many_files=5))
     written, files = [], []
     for n in range(30):
         written.append(ledger.append(entry(n, at=AT + timedelta(seconds=n))))
         files.append(ledger.store.small_files())
     assert 5 <= max(files) <= 10, "the hook looks at every fifth append, from one of the first five on"
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 0)
-    ledger.tidy()
+    tidy(tmp_path, many_files=1)
     assert open_ledger(project(tmp_path)).store.small_files() == 1
     assert open_ledger(project(tmp_path)).entries() == written
 
 
-def test_a_day_that_grows_is_not_rewritten_at_each_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 4)
-    monkeypatch.setattr("recon.ledger.store.delta_rs._LARGE", 1)
+def test_a_day_that_grows_is_not_rewritten_at_each_merge(tmp_path: Path) -> None:
     ledger = open_ledger(project(tmp_path))
 
     def one(n: int, day: int = 0) -> LedgerEntry:
@@ -308,10 +302,10 @@ def test_a_day_that_grows_is_not_rewritten_at_each_merge(tmp_path: Path, monkeyp
     written = [*ledger.extend([one(n) for n in range(80)], after=0)]
     (whole,) = live()
     written += [ledger.append(one(n)) for n in range(80, 84)]
-    ledger.tidy()
+    tidy(tmp_path, many_files=4, large=1)
     assert whole in live() and len(live()) == 3, "what is larger than an eighth of the day stays"
     written += [ledger.append(one(n, day=1)) for n in range(84, 89)]
-    ledger.tidy()
+    tidy(tmp_path, many_files=4, large=1)
     assert whole not in live() and len([path for path in live() if f"date={AT.date()}" in path]) == 1
     assert open_ledger(project(tmp_path)).entries() == written and ledger.verify() == []
 
@@ -329,36 +323,34 @@ def test_a_process_that_merges_files_which_another_one_merged_meanwhile(tmp_path
     assert open_ledger(project(tmp_path)).entries() == written
 
 
-def test_a_process_that_died_while_it_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_died_while_it_merged(tmp_path: Path) -> None:
     ledger = open_ledger(project(tmp_path))
     written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
     died = merging.claimed(DeltaTable(ledger.location), "the ledger")
     died.__enter__()
     with pytest.raises(BeingMerged):
         ledger.store.compact()
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
-    ledger.tidy()  # housekeeping leaves it to the other one
+    tidy(tmp_path, many_files=3)  # housekeeping leaves it to the other one
     assert ledger.store.small_files() == 4
-    monkeypatch.setattr("recon.ledger.store.merging.VOID_AFTER_S", 0)
-    ledger.tidy()
+    with later(hours=1):
+        tidy(tmp_path, many_files=3)
     assert ledger.store.small_files() == 1
     assert ledger.entries() == written and ledger.verify() == []
 
 
-def test_files_that_were_merged_are_removed_two_days_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_merged_are_removed_two_days_later(tmp_path: Path) -> None:
     """Of a stream of 10 s micro-batches they are 8,640 a day, and 86 merged ones but the last."""
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
     ledger, folder = open_ledger(project(tmp_path)), tmp_path / "_recon/ledger"
     written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
-    ledger.tidy()  # merges, looks for old files, and finds none
+    tidy(tmp_path, many_files=3)  # merges, looks for old files, and finds none
     assert len(data_files(folder)) == 5
     merged_days_ago(folder, 3)
     again = open_ledger(project(tmp_path))
     written += [again.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4, 8)]
-    again.tidy()
+    tidy(tmp_path, many_files=3)
     assert len(data_files(folder)) == 10, "none are looked for twice a day"
-    monkeypatch.setattr("recon.ledger.store.merging.VACUUM_EVERY_S", 0)
-    again.tidy()
+    with later(days=1):
+        tidy(tmp_path, many_files=3)
     # The first four are gone. The first merged file and the four behind it were replaced a moment ago: a reader that
     # began before may still open them.
     assert len(data_files(folder)) == 6
@@ -366,7 +358,7 @@ def test_files_that_were_merged_are_removed_two_days_later(tmp_path: Path, monke
     assert again.append(entry(8, at=AT + timedelta(minutes=1))).prev_hash == written[-1].entry_hash
 
 
-def test_one_of_two_processes_removes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_processes_removes_files(tmp_path: Path) -> None:
     ledger = open_ledger(project(tmp_path))
     for n in range(4):
         ledger.append(entry(n, at=AT + timedelta(seconds=n)))
@@ -380,11 +372,9 @@ def test_one_of_two_processes_removes_files(tmp_path: Path, monkeypatch: pytest.
     ledger.compact()
     assert len(data_files(folder)) == 5
     # A clock that was a day ahead, once, does not keep files for good.
-    ahead = time.time() + 2 * merging.VACUUM_EVERY_S
-    monkeypatch.setattr("recon.ledger.store.merging.time.time", lambda: ahead)
-    ledger.compact()
+    with later(days=2):
+        ledger.compact()
     assert len(data_files(folder)) == 1
-    monkeypatch.undo()
     assert merging.claims_vacuum(DeltaTable(location))
 
 
@@ -392,15 +382,16 @@ def test_files_of_rows_that_somebody_deleted_stay(tmp_path: Path, monkeypatch: p
     ledger, folder = open_ledger(project(tmp_path)), tmp_path / "_recon/ledger"
     written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
     ledger.compact()
-    monkeypatch.setattr("recon.ledger.store.merging.VACUUM_EVERY_S", 0)
     before = DeltaTable(str(folder)).version()
     DeltaTable(str(folder)).delete("batch_id = 2")
     merged_days_ago(folder, 3)
-    for _ in range(2):
-        open_ledger(project(tmp_path)).tidy()
+    for days in (1, 2):
+        with later(days=days):
+            tidy(tmp_path)
     # As if the log had forgotten the DELETE meanwhile.
-    monkeypatch.setattr("recon.ledger.store.delta_rs.is_lawful", lambda _: True)
-    open_ledger(project(tmp_path)).compact()
+    monkeypatch.setattr("recon.write.ledger.store.delta_rs.is_lawful", lambda _: True)
+    with later(days=3):
+        open_ledger(project(tmp_path)).compact()
     assert len(data_files(folder)) == 6, "four small ones, the merged one, and what the DELETE made of it"
     assert [one.code for one in ledger.verify()] == ["TAMPERED", "TAMPERED"]
     DeltaTable(str(folder)).restore(before)
@@ -424,12 +415,11 @@ def test_processes_that_append_and_merge_at_the_same_time(tmp_path: Path) -> Non
         import sys
         from datetime import timedelta
         from pathlib import Path
-        from recon.ledger import ledger, open_ledger
-        from recon.ledger.store import base
+        from recon.write.ledger import open_ledger
+        from recon.write.ledger.store import Housekeeping
         from tests.support.ledger_entries import AT, entry, project
 
-        ledger.MANY_FILES = base.MANY_FILES = 4
-        mine = open_ledger(project(Path(sys.argv[1])))
+        mine = open_ledger(project(Path(sys.argv[1])), housekeeping=Housekeeping(many_files=4))
         for n in range(25):
             mine.append(entry(n, pipeline=sys.argv[2], at=AT + timedelta(seconds=n)))
         """

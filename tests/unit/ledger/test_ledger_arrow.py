@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recon.ledger import arrow
-from recon.ledger.chain import link, seal
-from recon.ledger.columns import HEAD_COLUMNS, to_slice, to_table
 from recon.model import LedgerEntry, offsets_text
+from recon.write.ledger import arrow
+from recon.write.ledger.chain import link, seal
+from recon.write.ledger.columns import HEAD_COLUMNS, to_slice, to_table
 from tests.support.ledger_entries import entry
 
 AT = datetime(2026, 11, 21, 10, 0, 0, 123456, tzinfo=UTC)
@@ -62,7 +62,7 @@ def test_reading_a_ledger_does_not_import_pandas(tmp_path: object) -> None:
 import sys
 from datetime import timedelta
 from pathlib import Path
-from recon.ledger import open_ledger
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import AT, entry, project
 where = Path({str(tmp_path)!r})
 if sys.argv[1] == "write":

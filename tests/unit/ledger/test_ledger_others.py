@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from recon.errors import NewEpochError
-from recon.hook.epochs import Batch, Epochs
-from recon.ledger import open_ledger
+from recon.base.errors import NewEpochError
 from recon.model.offsets import OffsetSpan
+from recon.write.hook.epochs import Batch, Epochs
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import raises
 

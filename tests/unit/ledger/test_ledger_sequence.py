@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from recon.ledger import Ledger, coverage, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.columns import ENTRIES
-from recon.ledger.proofs import PROOF
-from recon.ledger.results import RESULTS
-from recon.ledger.store import Filter
 from recon.model import Code, RangeTable
 from recon.model.integrity import verify
+from recon.write.ledger import Ledger, coverage, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.columns import ENTRIES
+from recon.write.ledger.proofs import PROOF
+from recon.write.ledger.results import RESULTS
+from recon.write.ledger.store import Filter
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import same_message
 from tests.truth.memory import MemoryStore, memory_ledger

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from recon.errors import LedgerError
-from recon.ledger import Ledger, columns, files, open_ledger
-from recon.ledger.chain import link
-from recon.ledger.store.base import Filter
+from recon.base.errors import LedgerError
 from recon.model import LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import chain_id
+from recon.write.ledger import Ledger, columns, files, open_ledger
+from recon.write.ledger.chain import link
+from recon.write.ledger.store.base import Filter
 from tests.support.ledger_entries import AT, entry, project
 
 TOPICS = (("orders", "id-1"), ("orders", "id-2"), ("orders-eu", None), ("ördërs", "id-3"))

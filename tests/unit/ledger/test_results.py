@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from recon.errors import LedgerError
-from recon.ledger import arrow, open_ledger
-from recon.ledger.results import RESULTS, append_run, findings_of, is_sealed, previous_audit, rows_of, stored_rows
-from recon.ledger.store import Store
+from recon.base.errors import LedgerError
 from recon.model import ChainEnd, CheckResult, Code, Finding, KnownTable, Level, PreviousAudit, RunResult, Status
 from recon.model.result import PipelineFacts
+from recon.write.ledger import arrow, open_ledger
+from recon.write.ledger.results import RESULTS, append_run, findings_of, is_sealed, previous_audit, rows_of, stored_rows
+from recon.write.ledger.store import Store
 from tests.support.ledger_entries import project
 
 NOW = datetime(2026, 11, 20, 6, tzinfo=UTC)

@@ -11,20 +11,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from recon.errors import LedgerError
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.store import short_log
+from recon.base.errors import LedgerError
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.store import Housekeeping, short_log
 from tests.support.ledger_entries import AT, entry, project
 
+# A log that is long after some ten versions, and no files that are merged.
+FEW = Housekeeping(many_files=10**6, checkpoint_interval=5, log_versions=6, log_at_once=10)
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that is long after some ten versions."""
-    monkeypatch.setattr(Ledger, "_tidy_now_and_then", lambda _: None)
-    monkeypatch.setattr(short_log, "KEPT", 6)
-    monkeypatch.setattr(short_log, "_MANY", 3)
-    monkeypatch.setattr(short_log, "_AT_ONCE", 10)
-    monkeypatch.setattr("recon.ledger.store.delta_rs._PROPERTIES", {"delta.checkpointInterval": "5"})
+
+def opened(folder: Path) -> Ledger:
+    return open_ledger(project(folder), housekeeping=FEW)
 
 
 def appended(ledger: Ledger, numbers: range) -> Ledger:
@@ -42,18 +39,18 @@ def commits(folder: Path) -> Sequence[int]:
 
 
 def test_the_log_is_shortened_and_every_operation_is_still_known(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     before = ledger.store.operations()
     assert commits(tmp_path) == list(range(41)) == [version for version, _ in before]
     ledger.tidy()
     left = commits(tmp_path)
     assert left == list(range(34, 41)), "from the newest checkpoint that is six versions old"
     assert sorted(path.name[:20] for path in log_of(tmp_path).glob("*.checkpoint.parquet"))[0] == f"{34:020d}"
-    for store in (ledger.store, open_ledger(project(tmp_path)).store):
+    for store in (ledger.store, opened(tmp_path).store):
         assert store.operations() == before
         assert store.operations(after=12) == before[13:] and store.operations(after=35) == before[36:]
     appended(ledger, range(40, 60))
-    again = open_ledger(project(tmp_path))
+    again = opened(tmp_path)
     again.tidy()
     assert commits(tmp_path)[0] == 54
     assert len(list((tmp_path / "_recon/ledger/_recon_log").iterdir())) == 2
@@ -62,41 +59,41 @@ def test_the_log_is_shortened_and_every_operation_is_still_known(tmp_path: Path)
 
 
 def test_a_log_that_is_not_long_stays(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(15))
+    ledger = appended(opened(tmp_path), range(15))
     ledger.tidy()
     assert commits(tmp_path) == list(range(16)) and not (tmp_path / "_recon/ledger/_recon_log").exists()
 
 
 def test_an_operation_that_changed_entries_is_known_when_its_commit_file_is_gone(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(5))
+    ledger = appended(opened(tmp_path), range(5))
     DeltaTable(str(tmp_path / "_recon/ledger")).delete("batch_id = 99")
     DeltaTable(str(tmp_path / "_recon/ledger")).delete("batch_id = 4")
-    appended(open_ledger(project(tmp_path)), range(5, 40))
-    ledger = open_ledger(project(tmp_path))
+    appended(opened(tmp_path), range(5, 40))
+    ledger = opened(tmp_path)
     found = {finding.message for finding in ledger.verify()}
     ledger.tidy()
     assert commits(tmp_path)[0] > 7
-    assert {finding.message for finding in open_ledger(project(tmp_path)).verify()} == found
+    assert {finding.message for finding in opened(tmp_path).verify()} == found
     assert any("was made by DELETE" in message for message in found)
 
 
 @pytest.mark.parametrize("of", [None, "orders", "other"])
 def test_what_removed_every_entry_is_known(tmp_path: Path, of: str | None) -> None:
-    ledger = open_ledger(project(tmp_path))
+    ledger = opened(tmp_path)
     ledger.append(entry(0))
     DeltaTable(str(tmp_path / "_recon/ledger")).delete()
-    again = open_ledger(project(tmp_path))
+    again = opened(tmp_path)
     found = again.verify(of)
     assert again.entries() == [] and [finding.code for finding in found] == ["TAMPERED"]
     assert "was made by DELETE" in found[0].message and found[0].pipeline == of
 
 
 def test_writers_and_readers_that_opened_the_table_long_ago_go_on(tmp_path: Path) -> None:
-    writer = open_ledger(project(tmp_path))
+    writer = opened(tmp_path)
     writer.append(entry(0, pipeline="other"))
-    reader = open_ledger(project(tmp_path))
+    reader = opened(tmp_path)
     assert len(reader.entries()) == 1
-    appended(open_ledger(project(tmp_path)), range(40)).tidy()
+    appended(opened(tmp_path), range(40)).tidy()
     assert commits(tmp_path)[0] > 3, "the version that both know is not in the log any more"
     assert len(reader.entries()) == 41
     assert writer.append(entry(1, pipeline="other")).sequence == 2
@@ -106,7 +103,7 @@ def test_writers_and_readers_that_opened_the_table_long_ago_go_on(tmp_path: Path
 def test_a_process_that_is_killed_on_the_way_leaves_a_log_that_the_next_one_shortens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     before, unlink, removed = ledger.store.operations(), Path.unlink, list[Path]()
 
     def killed_at_the_eighth(path: Path, missing_ok: bool = False) -> None:
@@ -121,7 +118,7 @@ def test_a_process_that_is_killed_on_the_way_leaves_a_log_that_the_next_one_shor
     monkeypatch.setattr(Path, "unlink", unlink)
     left = commits(tmp_path)
     assert left == list(range(left[0], 41)) and 0 < left[0] < 34
-    again = open_ledger(project(tmp_path))
+    again = opened(tmp_path)
     assert again.store.operations() == before
     again.tidy()
     assert commits(tmp_path)[0] == 34 and again.store.operations() == before
@@ -130,23 +127,23 @@ def test_a_process_that_is_killed_on_the_way_leaves_a_log_that_the_next_one_shor
 def test_while_another_process_shortens_it_nothing_of_the_history_is_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, names = appended(open_ledger(project(tmp_path)), range(40)), os.listdir
+    ledger, names = appended(opened(tmp_path), range(40)), os.listdir
     before = ledger.store.operations()
 
     def listed_before_the_other_one(folder: Path) -> list[str]:
         found = names(folder)
         monkeypatch.setattr(os, "listdir", names)
-        short_log.shorten(tmp_path / "_recon/ledger", 40)
+        short_log.shorten(tmp_path / "_recon/ledger", 40, FEW)
         return found
 
     monkeypatch.setattr(os, "listdir", listed_before_the_other_one)
-    short_log.shorten(tmp_path / "_recon/ledger", 40)
-    assert commits(tmp_path)[0] == 34 and open_ledger(project(tmp_path)).store.operations() == before
+    short_log.shorten(tmp_path / "_recon/ledger", 40, FEW)
+    assert commits(tmp_path)[0] == 34 and opened(tmp_path).store.operations() == before
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"commitInfo":', b'{"commitInfo":7}', b"\x00\xff"])
 def test_a_log_with_a_damaged_commit_file_is_not_shortened(tmp_path: Path, damage: bytes) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     short_log.commit_file(tmp_path / "_recon/ledger", 7).write_bytes(damage)
     ledger.tidy()
     # Of a file without a commitInfo nobody knows which operation it was, and that is a finding for good.
@@ -158,23 +155,23 @@ def test_a_log_with_a_damaged_commit_file_is_not_shortened(tmp_path: Path, damag
 
 @pytest.mark.parametrize("damage", [b"", b"[[1]]", b"[7]", b"{", b'[["x","WRITE"]]'])
 def test_a_damaged_history_is_named(tmp_path: Path, damage: bytes) -> None:
-    appended(open_ledger(project(tmp_path)), range(40)).tidy()
+    appended(opened(tmp_path), range(40)).tidy()
     next((tmp_path / "_recon/ledger/_recon_log").iterdir()).write_bytes(damage)
-    ledger = open_ledger(project(tmp_path))
+    ledger = opened(tmp_path)
     assert len(ledger.store.operations(after=34)) == 6, "who does not ask for that time does not read it"
     with pytest.raises(LedgerError, match="_recon/ledger cannot be read"):
         ledger.store.operations()
 
 
 def test_a_history_that_somebody_removed_is_missed(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     ledger.tidy()
     next((tmp_path / "_recon/ledger/_recon_log").iterdir()).unlink()
     assert [version for version, _ in ledger.store.operations()] == list(range(34, 41))
 
 
 def test_the_history_is_kept_for_two_days(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     ledger.tidy()
     old = next((tmp_path / "_recon/ledger/_recon_log").iterdir())
     os.utime(old, (time.time() - 3 * 24 * 3600,) * 2)
@@ -183,7 +180,7 @@ def test_the_history_is_kept_for_two_days(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_shortened_stops_nothing(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     (tmp_path / "_recon/ledger/_recon_log").write_text("a file where the folder should be")
     ledger.tidy()
     assert commits(tmp_path) == list(range(41)) and len(appended(ledger, range(40, 42)).entries()) == 42
@@ -191,7 +188,7 @@ def test_a_log_that_cannot_be_shortened_stops_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["empty", "cut", "folder", "link to nothing"])
 def test_what_is_no_whole_checkpoint_stands_for_no_commit(tmp_path: Path, other: str) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     for checkpoint in log_of(tmp_path).glob("*.checkpoint.parquet"):
         content = checkpoint.read_bytes()
         checkpoint.unlink()
@@ -207,15 +204,15 @@ def test_what_is_no_whole_checkpoint_stands_for_no_commit(tmp_path: Path, other:
 
 @pytest.mark.parametrize("name", [f"{10**18:020d}.x.json", f"{10**20 - 1}.json", f"{3:020d}.x.json"])
 def test_files_of_other_names_do_not_say_how_long_the_log_is(tmp_path: Path, name: str) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(40))
+    ledger = appended(opened(tmp_path), range(40))
     (log_of(tmp_path) / name).write_text("{}")
-    short_log.shorten(tmp_path / "_recon/ledger", 40)
+    short_log.shorten(tmp_path / "_recon/ledger", 40, FEW)
     assert sorted(path.name for path in log_of(tmp_path).glob("*.json"))[0] == f"{34:020d}.json"
     assert len(ledger.entries()) == 40
 
 
 def test_a_writer_whose_ledger_is_gone_says_that_it_cannot_be_written(tmp_path: Path) -> None:
-    ledger = appended(open_ledger(project(tmp_path)), range(2))
+    ledger = appended(opened(tmp_path), range(2))
     folder = tmp_path / "_recon/ledger"
     folder.rename(tmp_path / "moved")
     folder.write_text("a file where the ledger should be")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local import jars as broker_jars
 from recon.spark import jars, jvm
 from recon.spark.jars import BROKER, SPARK, TESTS, Jar
@@ -158,14 +158,16 @@ def test_a_session_that_is_not_of_spark_connect_by_its_setting_is_compared(
     assert jvm.start_jvm({"spark.api.mode": "classic"}) == files
 
 
-def test_the_setup_asks_for_the_whole_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setup_asks_for_the_whole_list(tmp_path: Path) -> None:
     write_jars(tmp_path / "broker", (BROKER,))
-    monkeypatch.setattr(warm, "kafka_jars", lambda: tmp_path / "broker")
-    monkeypatch.setattr(warm, "fetch_packages", lambda _: write_jars(tmp_path / "spark", (SPARK, TESTS)))
-    warm.main()
+
+    def main() -> None:
+        warm.main(lambda: tmp_path / "broker", lambda _: write_jars(tmp_path / "spark", (SPARK, TESTS)))
+
+    main()
     (tmp_path / "broker" / "two-1.0.jar").write_text("other bytes")
     with pytest.raises(SystemExit, match=r"setup: two-1\.0\.jar is not the jar that was published"):
-        warm.main()
+        main()
 
 
 def test_a_list_is_made_from_ivys_cache(tmp_path: Path) -> None:

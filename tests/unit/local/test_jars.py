@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local import jars
 from recon.local.spark import packages
 from recon.spark.packages import delta_package, scala

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.local.java import find_java, java_home, major_version
 from tests.support.messages import raises
 

@@ -78,16 +78,12 @@ def test_the_bill_joins_packages_and_jars_and_names_no_folder_of_this_machine() 
     assert "file:" not in str(joined)
 
 
-def test_an_invalid_bill_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_bill_is_not_written(tmp_path: Path) -> None:
     bom = {"metadata": {"component": {"bom-ref": "root", "name": "spark-recon"}}, "components": []}
-    monkeypatch.setattr(sbom, "environment", lambda _: bom)
-    monkeypatch.setattr(sbom, "bundled_jars", lambda *_: [])
-    monkeypatch.setattr(sbom, "TARGET", tmp_path / "sbom.json")
-    monkeypatch.setattr(sbom, "invalid", lambda _: None)
-    sbom.main()
+    fetched = fetched_jars(JARS.read_text(encoding="utf-8"))
+    sbom.write(with_jars(bom, "0", fetched, ()), tmp_path / "sbom.json", lambda _: None)
     before = (tmp_path / "sbom.json").read_text(encoding="utf-8")
-    assert len(json.loads(before)["components"]) == len(fetched_jars(JARS.read_text(encoding="utf-8")))
-    monkeypatch.setattr(sbom, "invalid", lambda _: "version is missing")
+    assert len(json.loads(before)["components"]) == len(fetched)
     with pytest.raises(SystemExit, match=r"not valid CycloneDX 1\.6, and was not written: version is missing"):
-        sbom.main()
+        sbom.write(bom, tmp_path / "sbom.json", lambda _: "version is missing")
     assert (tmp_path / "sbom.json").read_text(encoding="utf-8") == before

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recon.errors import LedgerError
+from recon.base.errors import LedgerError
 from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state, parse_kafka_state
 
 AT = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=UTC)

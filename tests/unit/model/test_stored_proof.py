@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 import pytest
 from typing_extensions import override
 
-from recon.errors import LedgerError
-from recon.judge.coverage import OffsetsWithoutRecord, WithoutRecord
-from recon.judge.history.database_counts import OtherRows, TableFingerprint, TableJudged
-from recon.judge.history.foreign_rows import ForeignRows, OffsetsOfOthers
+from recon.base.errors import LedgerError
 from recon.judge.history.quarantine_log import QuarantineJudged
+from recon.judge.history.record_history import OtherRows, TableFingerprint, TableJudged
 from recon.judge.history.row_balance import CountedRows
 from recon.judge.history.table_history import TableVersion
 from recon.judge.kafka.judged_logs import KafkaLogs, LogJudged
 from recon.judge.memories import MEMORIES
-from recon.judge.rows.filtered import Filtered
+from recon.judge.row_counts import Filtered
+from recon.judge.rows.foreign_rows import ForeignRows, OffsetsOfOthers
 from recon.judge.rows.surplus_rows import EarlierBatches
+from recon.judge.source import OffsetsWithoutRecord, WithoutRecord
 from recon.model.memory import SinkMemory
 from recon.model.wire.proof import UnknownFieldError, dump_proof, parse_proof
 

@@ -13,12 +13,12 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from recon.audits.run import run_audit
-from recon.errors import ConfigError, EvidenceError
-from recon.hook import foreach_batch
-from recon.ledger import open_ledger
+from recon.base.errors import ConfigError, EvidenceError
 from recon.model import Level, RunResult
-from recon.observer import ObservationResult, look
 from recon.project import Project, load
+from recon.write.hook import foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.observer import ObservationResult, look
 from tests.support.messages import raises, same_message
 from tests.support.native_stream import NativeStream
 

@@ -52,6 +52,18 @@ def test_commits_of_another_application_are_a_strangers(stream: NativeStream, tm
     assert any("version 1 (txn version 1 of app id another, " in f.message for r in run.results for f in r.findings)
 
 
+def test_a_strangers_commit_after_the_next_plan_is_not_the_micro_batchs(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    stream.batch({"t": {0: 20}}, writes=False)
+    stream.batch({"t": {0: 30}})
+    stream.app_id = "another"
+    stream.commit(9, [("t", 0, offset) for offset in range(10, 20)])
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "not complete" and "GAP" in codes(run, Level.FAIL)
+    assert not codes(run, Level.UNPROVED)
+
+
 def test_a_commit_that_is_older_than_its_plan_is_of_an_earlier_query(stream: NativeStream, tmp_path: Path) -> None:
     """The checkpoint was lost: the new query's numbers begin at 0, and Delta takes them for those it has."""
     project = project_in(tmp_path)
@@ -94,6 +106,7 @@ def test_a_micro_batch_without_a_commit_is_a_gap_where_none_are_filtered(stream:
     stream.batch({"t": {0: 30}})
     run = run_audit(project, no_spark=True)
     assert answer(run) == "not complete" and "GAP" in codes(run, Level.FAIL)
+    assert not codes(run, Level.UNPROVED)
 
 
 @pytest.mark.parametrize("shift", [1, -1])

@@ -14,10 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from recon import explain
 from recon.audits.run import run_audit
-from recon.errors import ConfigError
-from recon.evidence import commit_rows
+from recon.base.errors import ConfigError
 from recon.model import Level, RunResult
 from recon.project import Project, load
+from recon.witness import commit_rows
 from tests.support.messages import raises, same_message
 from tests.support.native_stream import NativeStream
 from tests.unit.observer.test_look import NAMED, YAML, answer, codes, entered, looked
@@ -78,7 +78,7 @@ def test_a_micro_batch_that_was_tried_again_is_doubled(stream: NativeStream, tmp
     run = audited(project)
     assert answer(run) == "not complete" and "DUPLICATE" in codes(run, Level.FAIL), messages(run, Level.FAIL)
     assert [batch for _, batch, _, _ in entered(project)] == [0, 1, 2]
-    assert "committed 2 times" in messages(run, Level.FAIL)
+    assert "wrote the same ranges 2 times" in messages(run, Level.FAIL)
     assert answer(audited(project)) == "not complete", "and it stays so"
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment
 
+from recon.base.errors import ConfigError
 from recon.cli.shared import _mapping
-from recon.errors import ConfigError
 from recon.project import load
 from recon.project.sandbox import sandbox
 from tests.support.messages import same_message

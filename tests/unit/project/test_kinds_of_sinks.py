@@ -8,7 +8,7 @@ from pathlib import Path
 import recon
 
 PACKAGE = Path(recon.__file__).parent
-OF_THE_KINDS = ("sinks/", "project/sinks/")
+OF_THE_KINDS = ("write/sinks/", "project/sinks/")
 
 
 def names(node: ast.AST) -> list[str]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from recon import foreach_batch
+from recon.base.errors import ConfigError, EvidenceError
+from recon.base.storage import Storage
 from recon.cli.shared import Session, SharedOptions
-from recon.errors import ConfigError, EvidenceError
-from recon.ledger import quarantined
 from recon.project import load
-from recon.storage import Storage
+from recon.write.ledger import quarantined
 from tests.support.messages import raises, same_message
 
 FORMS = {
@@ -60,7 +60,7 @@ def dbfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine that has DBFS as a folder."""
     mount = tmp_path / "dbfs_of_this_machine"
     mount.mkdir()
-    monkeypatch.setattr("recon.storage.DBFS_MOUNT", mount)
+    monkeypatch.setattr("recon.base.storage.DBFS_MOUNT", mount)
     return mount
 
 
@@ -169,17 +169,18 @@ def test_uris_are_passed_on(tmp_path: Path, key: str, location: str) -> None:
     assert load(written(tmp_path, key, location)).resolve(location) == location
 
 
+@pytest.mark.usefixtures("activate")
 @pytest.mark.parametrize("location", ["main.sales.orders", "dbfs:/x", "~nobody-of-this-name/x"])
 @pytest.mark.parametrize("argument", ["checkpoint", "ledger", "target"])
 def test_arguments_of_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argument: str, location: str) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("recon.spark.catalog.active_session", lambda: None)
     given: dict[str, Any] = {"checkpoint": "cp", "ledger": "led", "target": "lake", argument: location}
     with raises(ConfigError):
         foreach_batch(pipeline="orders", **given)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("activate")
 @pytest.mark.parametrize("location", ["main.sales.orders", "dbfs:/x", "s3://lake/x"])
 def test_an_option_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str) -> None:
     monkeypatch.chdir(tmp_path)

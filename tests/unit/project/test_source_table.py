@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from recon import read_kafka
+from recon.base.errors import ConfigError
 from recon.checks.binding import bind
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.offsets import OffsetSpan
 from recon.project import Project
 from recon.recovery.repair.witnesses import refusal
 from recon.recovery.starting_offsets import starting_offsets
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry
 from tests.support.messages import raises
 from tests.support.recon_yml import loaded

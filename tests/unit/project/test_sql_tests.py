@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.binding import bind, bind_post_batch
 from recon.checks.bound import Bound
 from recon.checks.data.sql import SqlTest, one_select
 from recon.checks.select import select
-from recon.errors import ConfigError
 from recon.project import Project, load
 from recon.project.sql_tests import MODEL, sql_literal
 from tests.support.messages import raises
@@ -106,8 +106,7 @@ select * from {{ ref("customers") }} c join {{ ref('payments') }} p using (id) w
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("select 1", "data_tests/t.sql refers to nothing and to no sink, whose test it would be; write ref('name')"),
-        ("select 1 from {{ ref('customers') }}", "refers to ref('customers') and to no sink"),
+        ("select 1", "data_tests/t.sql refers to nothing, and to no table of recon.yml, whose test it would be; write"),
         (
             "select 1 from {{ ref('orders') }}",
             "data_tests/t.sql: several pipelines have a sink 'orders'; write one of p",

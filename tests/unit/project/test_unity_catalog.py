@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from recon.audits.run import run_audit
-from recon.catalogs import ask
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project import Project, load
 from recon.spark.catalog import require_located
+from recon.spark.catalogs import ask
 from tests.support.messages import raises, same_message
 from tests.support.native_stream import NativeStream
 from tests.support.unity import Unity, unity
@@ -39,9 +39,8 @@ pipelines:
 
 
 @pytest.fixture
-def catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unity]:
+def catalog(monkeypatch: pytest.MonkeyPatch, activate: object) -> Iterator[Unity]:
     monkeypatch.setenv("UNITY_TOKEN", TOKEN)
-    monkeypatch.setattr("recon.spark.catalog.active_session", lambda: None)
     with unity() as served:
         yield served
 
@@ -211,6 +210,6 @@ def test_an_answer_that_nobody_foresaw_is_of_its_table_alone(
     def raises_what_nobody_foresaw(*_: Any) -> Any:
         raise RuntimeError("nobody foresaw this")
 
-    monkeypatch.setattr("recon.catalogs._asked", raises_what_nobody_foresaw)
+    monkeypatch.setattr("recon.spark.catalogs._asked", raises_what_nobody_foresaw)
     said = why(project_in(tmp_path, catalog), catalog)
     assert same_message(said)

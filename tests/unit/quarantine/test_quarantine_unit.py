@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
+from recon.base.errors import ConfigError
+from recon.base.storage import Storage
 from recon.checks import registry
 from recon.checks.binding import bind_post_batch
-from recon.errors import ConfigError
-from recon.hook import foreach_batch
-from recon.ledger.quarantined import location, rows_by_batch
-from recon.ledger.rebuild import entry_of
 from recon.model import ReconStamp, SinkCommit, dump_stamp
 from recon.project import CheckConfig, CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, QuarantineConfig
-from recon.quarantine.rows import RowChecks, names_rows
-from recon.quarantine.table import open_quarantine
-from recon.storage import Storage
 from recon.testing.evidence import Entry
+from recon.write.hook import foreach_batch
+from recon.write.ledger.quarantined import location, rows_by_batch
+from recon.write.ledger.rebuild import entry_of
+from recon.write.quarantine.rows import RowChecks, names_rows
+from recon.write.quarantine.table import open_quarantine
 from tests.support.messages import raises
 from tests.support.witnesses import commit
 from tests.unit.cli.test_cli import Ended, project, recon  # noqa: F401 - fixtures

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import EvidenceError, NewEpochError
-from recon.ledger import open_ledger
+from recon.base.errors import EvidenceError, NewEpochError
 from recon.model import KafkaWitness, LedgerEntry, ReconStamp, Unavailable, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import app_id
@@ -20,7 +19,9 @@ from recon.recovery.explain import Explanation, already_processed, explain
 from recon.recovery.ranges import held, losses, unknown
 from recon.recovery.starting_offsets import starting_offsets
 from recon.testing.evidence import kafka, span
+from recon.write.ledger import open_ledger
 from tests.support import ledger_entries
+from tests.support.broker import Broker
 from tests.support.ledger_entries import AT
 from tests.support.messages import raises
 
@@ -240,37 +241,34 @@ def of_topic(batch_id: int, topic_id: str = "id-1") -> LedgerEntry:
     return entry(batch_id, offsets=(OffsetSpan("orders", topic_id, 0, 10 * batch_id, 10 * batch_id + 10),))
 
 
-def kafka_says(stage: Stage, monkeypatch: pytest.MonkeyPatch, witness: KafkaWitness) -> None:
+def kafka_says(stage: Stage, broker: Broker, witness: KafkaWitness) -> None:
     """Kafka answers, and describes the topic so."""
-    monkeypatch.setattr("recon.evidence.kafka.read", lambda *_, **__: witness)
+    broker.has(witness)
     stage.project = stage.project.model_copy(update={"kafka": {"bootstrap.servers": "localhost:1"}})
 
 
 @pytest.mark.parametrize("committed", [1, 2])
-def test_a_topic_made_anew_is_not_held(stage: Stage, monkeypatch: pytest.MonkeyPatch, committed: int) -> None:
+def test_a_topic_made_anew_is_not_held(stage: Stage, broker: Broker, committed: int) -> None:
     stage.checkpoint(planned=2, committed=committed)
     stage.commits(of_topic(0), of_topic(1))
     stage.entered(of_topic(0), of_topic(1))
-    kafka_says(stage, monkeypatch, kafka(log_start=0, log_end=90, topic_id="id-1"))
+    kafka_says(stage, broker, kafka(log_start=0, log_end=90, topic_id="id-1"))
     assert {one.held for one in stage.explain().ranges} == {"held"}
-    kafka_says(stage, monkeypatch, kafka(log_start=0, log_end=90, topic_id="id-2"))
+    kafka_says(stage, broker, kafka(log_start=0, log_end=90, topic_id="id-2"))
     explained = stage.explain()
     assert {one.held for one in explained.ranges} == {"re-created"}
     assert any("topic orders was deleted and created again" in sentence for sentence in explained.sentences)
 
 
-def test_the_offsets_of_a_topic_made_anew_are_its_log_starts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_offsets_of_a_topic_made_anew_are_its_log_starts(stage: Stage, broker: Broker) -> None:
     stage.commits(of_topic(0), of_topic(1))
     stage.entered(of_topic(0), of_topic(1))
-    kafka_says(stage, monkeypatch, kafka(log_start=4, log_end=90, topic_id="id-1"))
+    kafka_says(stage, broker, kafka(log_start=4, log_end=90, topic_id="id-1"))
     assert json.loads(starting_offsets(stage.project, "orders")) == {"orders": {"0": 20}}
-    kafka_says(stage, monkeypatch, kafka(log_start=4, log_end=90, topic_id="id-2"))
+    kafka_says(stage, broker, kafka(log_start=4, log_end=90, topic_id="id-2"))
     assert json.loads(starting_offsets(stage.project, "orders")) == {"orders": {"0": 4}}
 
-    def unreachable(*_: object, **__: object) -> KafkaWitness:
-        raise EvidenceError("no broker answers")
-
-    monkeypatch.setattr("recon.evidence.kafka.read", unreachable)
+    broker.refuses = EvidenceError("no broker answers")
     assert json.loads(starting_offsets(stage.project, "orders")) == {"orders": {"0": 20}}
 
 

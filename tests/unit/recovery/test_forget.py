@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
-from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable
-from recon.ledger.failures import FAILURES, append_failures, stored_failures
-from recon.ledger.store import open_store
+from recon.base.errors import ConfigError
 from recon.model.wire.quarantine import parse_erased
 from recon.project import Project, load
 from recon.recovery.forget import Forgetting, matches
 from recon.reports import html, run_results
+from recon.write.ledger import open_ledger
+from recon.write.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable
+from recon.write.ledger.failures import FAILURES, append_failures, stored_failures
+from recon.write.ledger.store import open_store
 from tests.support.ledger_entries import entry
 from tests.support.messages import raises, same_message
 from tests.support.sample_run import sample_run
@@ -177,9 +177,9 @@ def test_erasures_that_cannot_be_read_are_not_known(
 def test_a_row_that_was_removed_without_an_erasure_is_no_erasure(kept: Project, project: Path) -> None:  # noqa: F811
     """What is removed by hand leaves no entry: the quarantine's log shows a DELETE, which audits look into."""
     DeltaTable(str(quarantine(project))).delete("customer_id = 7")
-    from recon.evidence import delta_log
+    from recon.base.storage import Storage
     from recon.judge.history.table_history import changes_rows, rows_lost
-    from recon.storage import Storage
+    from recon.witness import delta_log
 
     def removed() -> list[int | None]:
         commits = delta_log.read(Storage(str(quarantine(project)))).commits.values()

@@ -15,11 +15,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from recon import trace
-from recon.ledger import Ledger, open_ledger
 from recon.model import ReconStamp, dump_stamp, offsets_text
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.offsets import OffsetSpan
 from recon.project import Project, load
+from recon.write.ledger import Ledger, open_ledger
 from tests.support.ledger_entries import entry
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
+from recon.base.errors import ConfigError
 from recon.project import DeltaSink, Project
 from recon.recovery.starting_offsets import starting_offsets
+from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry
 from tests.support.messages import raises, same_message
 from tests.unit.cli.test_cli import Ended, project, recon  # noqa: F401

@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from recon.errors import RefusedError
-from recon.evidence import delta_log, kafka_probe
-from recon.hook.epochs import BatchToWrite
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import entry_of
+from recon.base.clock import utc_now
+from recon.base.errors import RefusedError
+from recon.base.storage import Storage
 from recon.model import REPAIRS, LedgerEntry, ReconStamp, SinkCommit, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Project, Sink
-from recon.recovery.repair import run
-from recon.recovery.repair.plan import PlannedRange, RepairPlan
-from recon.storage import Storage
+from recon.recovery.repair.plan import PlannedRange
+from recon.witness import delta_log
+from recon.write.hook.epochs import BatchToWrite
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.rebuild import entry_of
+from tests.support.broker import Broker
 from tests.support.ledger_entries import project as project_of
 from tests.support.messages import raises
+from tests.support.repairs import Given, repaired
 from tests.unit.hook.test_beside_a_repair import commit
 
 
@@ -53,17 +53,14 @@ def entered(of: ReconStamp, sink: Sink) -> LedgerEntry:
     return entry_of(SinkCommit(version=0, stamp=of, rows=1, at=utc_now()), sink, target="t")
 
 
-@dataclass
-class World:
+@dataclass(kw_only=True)
+class World(Given):
     """A sink whose rows are offsets, and what happens before each write of the repair."""
 
     project: Project
-    rows: Spans = field(default_factory=Spans)
     happens: list[Callable[[], None]] = field(default_factory=list)
-    reads: int = 0
     writes: list[tuple[int | None, int, list[tuple[int, int]]]] = field(default_factory=list)
     always: bool = False
-    quarantines: bool = False
 
     @property
     def ledger(self) -> Ledger:
@@ -93,10 +90,10 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, broker: Broker) -> World:
     """Offsets 10 to 30 were found missing; the sink has one write."""
     kafka = {"kafka": {"bootstrap.servers": "localhost:1"}}
-    made = World(project_of(tmp_path).model_copy(update=kafka))
+    made = World(project=project_of(tmp_path).model_copy(update=kafka))
     made.micro_batch(1, span(0, 10), rows=[(0, 10)], entry=True)
     one = PlannedRange(
         action="read",
@@ -110,28 +107,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         findings=(),
         why="",
     )
-    plan = RepairPlan(pipeline="orders", sink="orders", ranges=(one,))
-
-    def kafka_rows(*args: Any) -> Any:
-        made.reads += 1
-        return SimpleNamespace()
-
-    rows = SimpleNamespace(close=lambda: None, counted=lambda batch: (20, 2))
-    monkeypatch.setattr(run, "refusal", lambda *args: "")
-    monkeypatch.setattr(run, "plan_of", lambda *args: plan)
-    monkeypatch.setattr(run, "present", lambda *args: {("orders", 0): made.rows})
-    monkeypatch.setattr(run, "kafka_rows", kafka_rows)
-    monkeypatch.setattr(run, "RepairRows", lambda *args: rows)
-    monkeypatch.setattr(run, "ForeachBatch", lambda *args, **named: made)
-    monkeypatch.setattr(kafka_probe, "probe", lambda *args: {})
+    made.missing = [one]
+    made.counted = (20, 2)
     return made
-
-
-def repaired(world: World) -> run.Repaired:
-    reader = SimpleNamespace(load=lambda uri: SimpleNamespace(columns=["n"]))
-    reader.option = reader.format = lambda *args: reader
-    spark: Any = SimpleNamespace(read=reader, version="4.0.0")
-    return run.repair(world.project, "orders", other_transform=True, spark=spark)
 
 
 def of_repairs(world: World) -> Sequence[tuple[int, ...]]:
@@ -139,14 +117,14 @@ def of_repairs(world: World) -> Sequence[tuple[int, ...]]:
 
 
 def test_it_commits_under_the_next_number(world: World) -> None:
-    assert repaired(world).offsets == 20
+    assert repaired(world.project, world).offsets == 20
     assert world.writes == [(2, 0, [(10, 30)])] and of_repairs(world) == [(10, 30)]
     assert [(one.rows_read, one.rows_filtered) for one in world.ledger.entries("orders")][1:] == [(20, 2)]
 
 
 def test_a_query_that_reads_further_on_refuses_it_once(world: World) -> None:
     world.happens = [lambda: world.micro_batch(2, span(30, 40), rows=[(30, 40)], entry=True)]
-    assert repaired(world).offsets == 20
+    assert repaired(world.project, world).offsets == 20
     assert world.writes == [(2, 0, [(10, 30)]), (3, 0, [(10, 30)])]
     assert world.reads == 1, "what was read is written again"
 
@@ -154,7 +132,7 @@ def test_a_query_that_reads_further_on_refuses_it_once(world: World) -> None:
 def test_what_another_query_read_meanwhile_is_left_out(world: World) -> None:
     """Also offsets without a row, which its transform dropped."""
     world.happens = [lambda: world.micro_batch(2, span(10, 20), rows=[(10, 18)], entry=True)]
-    done = repaired(world)
+    done = repaired(world.project, world)
     assert world.writes == [(2, 0, [(10, 30)]), (3, 0, [(20, 30)])]
     assert (done.offsets, of_repairs(world)) == (10, [(20, 30)])
 
@@ -162,7 +140,7 @@ def test_what_another_query_read_meanwhile_is_left_out(world: World) -> None:
 def test_so_is_a_commit_whose_entry_is_still_to_come(world: World) -> None:
     """Its failing rows may not be in quarantine yet."""
     world.happens = [lambda: world.micro_batch(2, span(10, 20), rows=[(10, 18)], entry=False)]
-    done = repaired(world)
+    done = repaired(world.project, world)
     assert of_repairs(world) == [(20, 30)]
     (sentence,) = (one for one in done.incomplete if "Kafka has" not in one)
     assert sentence.startswith("micro-batch 2 (epoch 1) was committed beside this repair")
@@ -176,14 +154,14 @@ def test_another_repair_read_everything(world: World) -> None:
         world.ledger.append(entered(made, world.project.pipelines[0].sinks[0]))
 
     world.happens = [other]
-    done = repaired(world)
+    done = repaired(world.project, world)
     assert (done.entries, done.incomplete) == ((), ()) and of_repairs(world) == [(10, 30)]
 
 
 def test_its_number_among_repairs_is_free(world: World) -> None:
     made = replace(stamp(2, span(5, 6)), epoch=REPAIRS, batch_id=4, query_id="repair-2")
     commit(world.table, made)  # died before its entry, which the next repair adds
-    done = repaired(world)
+    done = repaired(world.project, world)
     assert done.finished == ("repair 4",)
     assert world.writes == [(3, 5, [(10, 30)])]
 
@@ -192,6 +170,6 @@ def test_it_ends_when_it_is_refused_ten_times(world: World) -> None:
     world.always = True
     world.happens = [lambda: commit(world.table, stamp(world.writes[-1][0] or 0, span(40, 41)))]
     with raises(RefusedError):
-        repaired(world)
+        repaired(world.project, world)
     assert [number for number, _, _ in world.writes] == list(range(2, 12))
     assert of_repairs(world) == [] and world.reads == 1

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.hook.routing import passed
+from recon.base.errors import ConfigError
 from recon.model import REPAIRS
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.processing_signature import parts_of
 from recon.project import DeltaSink, Pipeline, Routes
 from recon.recovery.repair.passed import require_route, require_same
 from recon.testing.evidence import Entry, ledger, span
+from recon.write.hook.routing import passed
 from tests.support.messages import raises
 
 OLD = Routes(by="land", to={"eu": "eu"}, otherwise="us")

@@ -9,23 +9,21 @@ from typing import Any
 
 import pytest
 
-from recon.hook import repair
-from recon.ledger import open_ledger
+from recon.base.storage import Storage
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire import manifests
 from recon.project import FileSink, Pipeline, Project
-from recon.recovery import starting_offsets as offsets
 from recon.recovery.starting_offsets import starting_offsets
-from recon.sinks import open_sink
-from recon.storage import Storage
+from recon.write.hook import repair
+from recon.write.hook.epochs import RECENT
+from recon.write.ledger import open_ledger
+from recon.write.sinks import open_sink
 from tests.support.ledger_entries import AT, entry
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setattr(repair, "RECENT", 2)
-    monkeypatch.setattr(offsets, "RECENT", 2)
+def project(tmp_path: Path) -> Project:
     sink = FileSink(name="orders", kind="parquet", target="files")
     return Project(
         name="lake",
@@ -59,16 +57,20 @@ def repair_ledger(project: Project) -> None:
 
 
 def test_only_what_has_no_entry_is_restored(project: Project) -> None:
-    ledger = open_ledger(project)
-    for batch_id in range(5):
+    """Among more entries than the hook, or `recon offsets`, looks at."""
+    count, entries = RECENT + 3, []
+    for batch_id in (0, 1, count - 2, count - 1):
         put(project.project_dir, batch_id)
+    for batch_id in range(count):
         spans = (OffsetSpan("orders", "id-1", 0, batch_id * 10, batch_id * 10 + 10),)
-        ledger.append(entry(batch_id, at=AT + timedelta(seconds=10 * batch_id), sink_version=None, offsets=spans))
+        entries.append(entry(batch_id, at=AT + timedelta(seconds=10 * batch_id), sink_version=None, offsets=spans))
+    open_ledger(project).extend(entries, after=0)
     repair_ledger(project)
-    assert len(open_ledger(project).entries()) == 5
-    assert json.loads(starting_offsets(project, "orders")) == {"orders": {"0": 50}}
-    put(project.project_dir, 5)  # written, and its entry never was
-    assert json.loads(starting_offsets(project, "orders")) == {"orders": {"0": 60}}
+    assert len(open_ledger(project).entries()) == count
+    assert json.loads(starting_offsets(project, "orders")) == {"orders": {"0": 10 * count}}
+    put(project.project_dir, count)  # written, and its entry never was
+    assert json.loads(starting_offsets(project, "orders")) == {"orders": {"0": 10 * count + 10}}
     repair_ledger(project)
     found = open_ledger(project).entries()
-    assert [(e.batch_id, e.status) for e in found] == [*((n, "committed") for n in range(5)), (5, "rebuilt")]
+    assert [(e.batch_id, e.status) for e in found[-2:]] == [(count - 1, "committed"), (count, "rebuilt")]
+    assert [e.batch_id for e in found] == list(range(count + 1))

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,21 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from recon.errors import ConfigError, EvidenceError, LedgerError
-from recon.evidence import commit_rows
-from recon.ledger import open_ledger
-from recon.model import REMOVALS, CommitRows, KafkaWitness, ProbeAnswer, ReconStamp, dump_stamp, offsets_text
+from recon.base.errors import ConfigError, EvidenceError, LedgerError
+from recon.base.storage import Storage
+from recon.model import REMOVALS, CommitRows, ReconStamp, dump_stamp, offsets_text
 from recon.model.delta_offsets import offset_of, topic_of
-from recon.model.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan
 from recon.model.sample import Frame, Sample, SampledPath, choose, chosen, key_of
 from recon.project import DeltaMergeSink, FileSink, Project
 from recon.project.model import Rows
 from recon.recovery.sample import sample
 from recon.reports import sample as reports
-from recon.storage import Storage
 from recon.testing.evidence import kafka
+from recon.witness import commit_rows
+from recon.write.ledger import open_ledger
 from tests.support import ledger_entries
+from tests.support.broker import Broker, Range
 from tests.support.ledger_entries import AT
 
 PERIOD = ("2026-11-20", "2026-11-20")
@@ -140,42 +141,18 @@ def stray(lake: Lake, offset: int, batch_id: int) -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, broker: Callable[..., None]) -> Lake:
+def lake(tmp_path: Path, broker: Broker) -> Lake:
+    """A lake whose broker does not answer until a test says what the topic is."""
+    broker.refuses = EvidenceError("Kafka cannot be reached")
     return Lake(tmp_path)
 
 
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """What Kafka says; it cannot be reached until a test calls this."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise EvidenceError("Kafka cannot be reached")
-
-    monkeypatch.setattr("recon.evidence.kafka.read", refuse)
-
-    def says(
-        uncommitted: Sequence[tuple[int, int]], committed: Sequence[tuple[int, int]] | None = None, **topic: Any
-    ) -> None:
-        def read(*_: Any, **__: Any) -> KafkaWitness:
-            return kafka(topic="orders", **{"topic_id": "id-1", **topic})
-
-        def probe(_: Any, questions: Mapping[tuple[str, int], Spans]) -> dict[tuple[str, int], ProbeAnswer]:
-            return {
-                (name, partition): ProbeAnswer(
-                    topic=name,
-                    partition=partition,
-                    requested=spans,
-                    uncommitted=Spans.of(uncommitted).intersect(spans),
-                    committed=Spans.of(uncommitted if committed is None else committed).intersect(spans),
-                    log_start=topic.get("log_start", 0),
-                )
-                for (name, partition), spans in questions.items()
-            }
-
-        monkeypatch.setattr("recon.evidence.kafka.read", read)
-        monkeypatch.setattr("recon.evidence.kafka_probe.probe", probe)
-
-    return says
+def kafka_has(
+    broker: Broker, uncommitted: Sequence[Range], committed: Sequence[Range] | None = None, **topic: Any
+) -> None:
+    """The broker answers: these offsets of the topic have a record."""
+    broker.has(kafka(topic="orders", **{"topic_id": "id-1", **topic}))
+    broker.holds(uncommitted, committed)
 
 
 def test_a_record_is_followed_to_its_commit_and_its_file(lake: Lake) -> None:
@@ -217,16 +194,16 @@ def test_a_row_that_was_written_and_deleted_since(lake: Lake) -> None:
     assert "version 0 wrote a row" in path.said and path.places
 
 
-def test_what_kafka_says_of_an_offset_without_a_row(lake: Lake, broker: Callable[..., None]) -> None:
+def test_what_kafka_says_of_an_offset_without_a_row(lake: Lake, broker: Broker) -> None:
     lake.write(0, [0, 1, 2, 3, 4, 5], rows_read=9)
-    broker([(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker, 6 and 7 are records
+    kafka_has(broker, [(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker, 6 and 7 are records
     assert lake.outcomes() == {6: "missing", 7: "missing", 8: "aborted", 9: "control record"}
-    broker([(0, 9)], [(0, 8)], policy="compact")
+    kafka_has(broker, [(0, 9)], [(0, 8)], policy="compact")
     assert lake.outcomes()[9] == "compacted or control record"
 
 
-def test_a_query_that_reads_uncommitted_has_read_what_was_aborted(lake: Lake, broker: Callable[..., None]) -> None:
-    broker([(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker
+def test_a_query_that_reads_uncommitted_has_read_what_was_aborted(lake: Lake, broker: Broker) -> None:
+    kafka_has(broker, [(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker
     lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], rows_read=9)
     assert lake.outcomes() == {8: "aborted", 9: "control record"}
     lake.project = reading(lake.project, "read_uncommitted")
@@ -234,9 +211,9 @@ def test_a_query_that_reads_uncommitted_has_read_what_was_aborted(lake: Lake, br
 
 
 @pytest.mark.parametrize("topic", [{"topic_id": "id-2"}, {"exists": False}, {"log_start": 8}])
-def test_a_topic_that_is_another_now_decides_nothing(lake: Lake, broker: Callable[..., None], topic: Any) -> None:
+def test_a_topic_that_is_another_now_decides_nothing(lake: Lake, broker: Broker, topic: Any) -> None:
     lake.write(0, [0, 1, 2, 3, 4, 5], rows_read=9)
-    broker([] if "log_start" in topic else [(0, 10)], **topic)
+    kafka_has(broker, [] if "log_start" in topic else [(0, 10)], **topic)
     outcomes = lake.outcomes()
     assert {outcomes[6], outcomes[7]} == {"not decided"}
 
@@ -249,8 +226,8 @@ def test_without_a_broker_nothing_is_said_but_what_was_counted(lake: Lake) -> No
     assert {lake.outcomes()[offset] for offset in range(12, 20)} == {"missing"}
 
 
-def test_which_rows_were_filtered_is_not_known_from_their_number(lake: Lake, broker: Callable[..., None]) -> None:
-    broker([(0, 10)])
+def test_which_rows_were_filtered_is_not_known_from_their_number(lake: Lake, broker: Broker) -> None:
+    kafka_has(broker, [(0, 10)])
     lake.write(0, [0, 1, 2, 3], rows_filtered=6)
     assert set(lake.outcomes().values()) == {"not decided"}
 
@@ -360,12 +337,12 @@ def test_a_row_of_the_topic_that_was_created_again_is_not_taken_for_one_of_the_o
     assert {one.paths[0].outcome for one in lake.draw().records if one.record.offset >= 10} == {"found"}
 
 
-def test_a_sink_that_keeps_one_row_per_key_never_misses_a_row(tmp_path: Path, broker: Callable[..., None]) -> None:
+def test_a_sink_that_keeps_one_row_per_key_never_misses_a_row(tmp_path: Path, broker: Broker) -> None:
     project = ledger_entries.project(tmp_path)
     (pipe,) = project.pipelines
     merge = DeltaMergeSink(kind="delta_merge", name="orders", target="orders", keys=("id",))
     lake = Lake(tmp_path, project.model_copy(update={"pipelines": (pipe.model_copy(update={"sinks": (merge,)}),)}))
-    broker([(0, 10)])
+    kafka_has(broker, [(0, 10)])
     lake.write(0, [0, 1])
     assert set(lake.outcomes().values()) == {"not decided"}
 
@@ -444,18 +421,16 @@ def test_a_page_has_room_for_the_auditors_mark(lake: Lake) -> None:
 # -- the same as the account of an audit -----------------------------------------------------------------------------
 
 
-def test_the_isolation_level_is_that_of_the_query_that_read_the_offset(lake: Lake, broker: Callable[..., None]) -> None:
+def test_the_isolation_level_is_that_of_the_query_that_read_the_offset(lake: Lake, broker: Broker) -> None:
     """Recon.yml may have another one, or none."""
-    broker([(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker
+    kafka_has(broker, [(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker
     lake.project = reading(lake.project, "read_uncommitted")
     lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], rows_read=8, isolation_level="read_committed")
     assert lake.outcomes() == {8: "aborted", 9: "control record"}
 
 
-def test_a_transform_that_makes_several_rows_of_a_record_may_have_dropped_another(
-    lake: Lake, broker: Callable[..., None]
-) -> None:
-    broker([(0, 10)])
+def test_a_transform_that_makes_several_rows_of_a_record_may_have_dropped_another(lake: Lake, broker: Broker) -> None:
+    kafka_has(broker, [(0, 10)])
     lake.write(0, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
     assert lake.outcomes() == dict.fromkeys(range(5, 10), "missing")
     (pipe,) = lake.project.pipelines
@@ -464,8 +439,8 @@ def test_a_transform_that_makes_several_rows_of_a_record_may_have_dropped_anothe
     assert lake.outcomes() == dict.fromkeys(range(5, 10), "not decided")
 
 
-def test_a_stateful_operator_may_have_dropped_a_record(lake: Lake, broker: Callable[..., None]) -> None:
-    broker([(0, 10)])
+def test_a_stateful_operator_may_have_dropped_a_record(lake: Lake, broker: Broker) -> None:
+    kafka_has(broker, [(0, 10)])
     lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], rows_read=8)
     assert lake.outcomes() == {8: "missing", 9: "missing"}
     folder = Path(lake.project.resolve(lake.project.pipelines[0].checkpoint))
@@ -474,8 +449,8 @@ def test_a_stateful_operator_may_have_dropped_a_record(lake: Lake, broker: Calla
     assert lake.outcomes() == {8: "not decided", 9: "not decided"}
 
 
-def test_a_restored_entry_has_the_counts_of_its_replay(lake: Lake, broker: Callable[..., None]) -> None:
-    broker([(0, 10)])
+def test_a_restored_entry_has_the_counts_of_its_replay(lake: Lake, broker: Broker) -> None:
+    kafka_has(broker, [(0, 10)])
     lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], status="rebuilt", rows_read=None, rows_filtered=None)
     assert lake.outcomes() == {8: "not decided", 9: "not decided"}
     ranges = (OffsetSpan("orders", "id-1", 0, 0, 10),)

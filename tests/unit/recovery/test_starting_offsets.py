@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.evidence import kafka
-from recon.ledger import open_ledger
-from recon.model import REMOVALS, REPAIRS, KafkaPartition, KafkaTopic, KafkaWitness, ReconStamp, dump_stamp
+from recon.base.errors import ConfigError
+from recon.base.storage import Storage
+from recon.model import REMOVALS, REPAIRS, ReconStamp, dump_stamp
 from recon.model import offsets_text as text_of
 from recon.model.offsets import OffsetSpan
 from recon.model.wire import manifests
 from recon.project import DeltaSink, FileSink, Pipeline, Project, Sink
 from recon.recovery.starting_offsets import starting_offsets
-from recon.storage import Storage
+from recon.testing.evidence import kafka
+from recon.write.ledger import open_ledger
+from tests.support.broker import Broker
 from tests.support.ledger_entries import AT, entry
 from tests.support.messages import same_message
 
@@ -135,17 +136,6 @@ def test_a_removal_reads_nothing(files: Files) -> None:
 # -- topics that were made anew -------------------------------------------------------------------------------------
 
 
-def broker(monkeypatch: pytest.MonkeyPatch, topic_id: str | None, log_start: int = 0) -> None:
-    """A broker that has the topic with this id."""
-    at = KafkaPartition(partition=0, log_start=log_start, log_end=99, high_watermark=99, last_stable=99)
-    topic = KafkaTopic(topic="orders", exists=True, topic_id=topic_id, partitions={0: at})
-
-    def read(conf: Any, topics: Sequence[str], **_: Any) -> KafkaWitness:
-        return KafkaWitness(bootstrap_servers="b", isolation_level="", read_at=AT, topics=dict.fromkeys(topics, topic))
-
-    monkeypatch.setattr(kafka, "read", read)
-
-
 @pytest.mark.parametrize(
     ("now", "starting"),
     [
@@ -155,12 +145,12 @@ def broker(monkeypatch: pytest.MonkeyPatch, topic_id: str | None, log_start: int
     ],
 )
 def test_a_commit_without_entry_of_a_topic_that_was_made_anew(
-    files: Files, monkeypatch: pytest.MonkeyPatch, now: str | None, starting: int
+    files: Files, broker: Broker, now: str | None, starting: int
 ) -> None:
     files.project = files.project.model_copy(update={"kafka": {"bootstrap.servers": "b"}})
     files.write(0, span(0, 50))
     files.write(0, span(0, 7, "id-2"), epoch=1, entered=False)
-    broker(monkeypatch, now, log_start=2)
+    broker.has(kafka(2, 99, topic_id=now))
     assert files.starting() == {"0": starting}
 
 

@@ -13,18 +13,18 @@ import pytest
 from deltalake import DeltaTable
 
 from recon import trace
-from recon.errors import ConfigError, LedgerError
+from recon.base.errors import ConfigError, LedgerError
 from recon.model import REMOVALS, LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.model.sample import SampledPath
 from recon.project import Project
 from tests.support import ledger_entries
+from tests.support.broker import Broker
 from tests.support.messages import raises
 from tests.support.native_stream import NativeStream
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
-from tests.unit.recovery.test_sample import Lake, broker, lake, stray  # noqa: F401
+from tests.unit.recovery.test_sample import Lake, kafka_has, lake, stray  # noqa: F401
 
-Broker = Callable[..., None]
 BATCHES = int(os.environ.get("RECON_TRACED_BATCHES", "12"))  # ten records each
 
 
@@ -115,7 +115,7 @@ def test_a_topic_id_that_a_micro_batch_did_not_know_makes_no_second_record(lake:
 
 
 def test_what_could_not_be_looked_at_is_never_missing(lake: Lake, broker: Broker) -> None:  # noqa: F811
-    broker([(0, 30)])
+    kafka_has(broker, [(0, 30)])
     lake.write(0)
     lake.write(1, [10, 11, 12])
     assert traced(lake, 17).outcome == "missing"
@@ -179,7 +179,7 @@ def test_every_record_is_traced_to_what_happened_to_it(lake: Lake, broker: Broke
             DeltaTable(lake.table).optimize.compact()
     end = 10 * BATCHES
     records = [(a + 1, b) for a, b in zip([-1, *aborted], [*aborted, end], strict=True) if a + 1 < b]
-    broker([(0, end)], records)
+    kafka_has(broker, [(0, end)], records)
     assert len(set(truth.values())) == 4
     found = {offset: traced(lake, offset).outcome for offset in truth}
     assert found == truth

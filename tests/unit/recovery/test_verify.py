@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from recon.ledger import open_ledger
-from recon.ledger.results import previous_audit
-from recon.ledger.unsaved_findings import with_unstored
 from recon.model import Code, Finding
 from recon.model.proof import Acceptance, OpenFinding
 from recon.recovery.verify import verify
+from recon.write.ledger import open_ledger
+from recon.write.ledger.results import previous_audit
+from recon.write.ledger.unsaved_findings import with_unstored
 from tests.support.audited_lake import BEGIN, AuditedLake
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import same_message

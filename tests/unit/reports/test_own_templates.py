@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.reports import compliance, forms, html, own_templates, pages
 from recon.reports.forms import markdown
 from tests.support import sample_run

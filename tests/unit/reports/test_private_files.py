@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.ledger import open_ledger
-from recon.ledger.failures import FAILURES, append_failures
-from recon.ledger.store import open_store
+from recon.base.errors import ConfigError
+from recon.base.storage import FILE_MODE, write_private
 from recon.project import load
 from recon.reports import html, run_results
-from recon.storage import FILE_MODE, write_private
+from recon.write.ledger import open_ledger
+from recon.write.ledger.failures import FAILURES, append_failures
+from recon.write.ledger.store import open_store
 from tests.support.ledger_entries import entry
 from tests.support.messages import same_message
 from tests.support.sample_run import sample_run

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.model import Code, Finding
 from recon.model.controls import ControlDays, Stretch
 from recon.reports import compliance, control_days

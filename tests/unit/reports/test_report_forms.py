@@ -12,7 +12,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 from markdown_it import MarkdownIt
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.model import RunResult
 from recon.reports.forms import FORMS, text, write
 from tests.support.messages import same_message

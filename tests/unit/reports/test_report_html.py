@@ -174,12 +174,14 @@ def test_the_shapes_of_badges_are_whole_drawings(sample):
         assert len(ElementTree.fromstring(unquote(shape))) >= 2
 
 
-def test_more_findings_than_a_page_holds_are_counted(monkeypatch):
-    monkeypatch.setattr(html, "MAX_FINDINGS", 5)
-    page = html.render(sample_run.sample_run())
+def test_more_findings_than_a_page_holds_are_counted():
+    run = sample_run.sample_run()
+    gap = next(result for result in run.results if result.findings and result.findings[0].partition is not None)
+    many = tuple(dataclasses.replace(gap.findings[0], partition=n) for n in range(400))
+    page = html.render(dataclasses.replace(run, results=(dataclasses.replace(gap, findings=many),)))
     table = page[page.index('id="findings-table"') :]
-    assert table[: table.index("</table>")].count("<tr") == 1 + 5
-    assert "The first 5 of 23 are shown" in page
+    assert table[: table.index("</table>")].count("<tr") == 1 + 350
+    assert "The first 350 of 400 are shown" in page
 
 
 @pytest.mark.parametrize(
@@ -465,11 +467,12 @@ def test_a_commit_of_which_the_log_names_nobody_says_so():
     assert "the log does not say who made it" in page
 
 
-def test_more_incidents_than_a_page_holds_are_counted(monkeypatch):
-    monkeypatch.setattr(html, "MAX_INCIDENTS", 2)
-    page = html.render(sample_run.sample_run())
-    assert page.count('<article class="incident') == 2
-    assert "The first 2 of 3 are shown" in page
+def test_more_incidents_than_a_page_holds_are_counted():
+    run = sample_run.sample_run()
+    pipelines = tuple(dataclasses.replace(facts, incidents=facts.incidents * 67) for facts in run.pipelines)
+    page = html.render(dataclasses.replace(run, pipelines=pipelines))
+    assert page.count('<article class="incident') == 200
+    assert f"The first 200 of {67 * 3} are shown" in page
 
 
 # How many, and the sum of what became of every offset.

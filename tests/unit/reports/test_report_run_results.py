@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.errors import EvidenceError
+from recon.base.errors import EvidenceError
 from recon.model import Code
 from recon.reports import run_results
 from tests.support import sample_run

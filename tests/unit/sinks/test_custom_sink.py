@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from recon import Batch, foreach_batch
-from recon.errors import ConfigError, EvidenceError, SinkError
-from recon.hook import ForeachBatch
+from recon.base.errors import ConfigError, EvidenceError, SinkError
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, load
-from recon.sinks import ConfirmedWrite
-from recon.sinks.custom import CustomWriter
+from recon.write.hook import ForeachBatch
+from recon.write.sinks import ConfirmedWrite
+from recon.write.sinks.custom import CustomWriter
 from tests.support.messages import raises
 
 SPANS = (OffsetSpan("t", None, 0, 5, 9),)

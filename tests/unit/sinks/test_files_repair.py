@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +11,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from recon.errors import NewEpochError, RefusedError
-from recon.evidence import manifest_files, manifests
-from recon.hook import ForeachBatch, foreach_batch, writer
-from recon.ledger import open_ledger
+from recon.base.errors import NewEpochError, RefusedError
+from recon.base.storage import Storage
 from recon.model import REPAIRS, ReconStamp, SinkChanges, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.manifests import (
@@ -29,10 +26,12 @@ from recon.model.wire.manifests import (
 )
 from recon.project import FileSink, LedgerConfig, Pipeline, Project
 from recon.recovery.repair.plan import PlannedRange
-from recon.sinks.failpoints import BEFORE_WRITE
-from recon.sinks.files.repair import FileStore
-from recon.sinks.files.replace import FileReplace, merge
-from recon.storage import Storage
+from recon.witness import manifest_files, manifests
+from recon.write.hook import ForeachBatch, foreach_batch
+from recon.write.ledger import open_ledger
+from recon.write.sinks.failpoints import BEFORE_WRITE
+from recon.write.sinks.files.repair import FileStore
+from recon.write.sinks.files.replace import FileReplace, merge
 from tests.support.messages import raises
 from tests.unit.evidence.test_manifest_files import LAYOUT, NAME
 from tests.unit.hook.test_writer import Rows, plan_three
@@ -59,6 +58,10 @@ class Files(FileReplace):
         return made
 
 
+class Folder(FileSink):
+    writer = f"{__name__}:Files"
+
+
 def sink(folder: Path, owner: int | None = None) -> Files:
     made = Files(str(folder / "t"), "parquet")
     made.owner = owner
@@ -67,7 +70,7 @@ def sink(folder: Path, owner: int | None = None) -> Files:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    pipeline = Pipeline(name="p", checkpoint="cp", sinks=(FileSink(name="s", kind="parquet", target="t"),))
+    pipeline = Pipeline(name="p", checkpoint="cp", sinks=(Folder(name="s", kind="parquet", target="t"),))
     return Project(name="x", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
 
 
@@ -164,13 +167,11 @@ def test_the_writer_of_a_repair_and_the_columns_that_its_rows_need(tmp_path: Pat
 
 
 @pytest.fixture
-def hook(tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch) -> ForeachBatch:
+def hook(tmp_path: Path, project: Project) -> ForeachBatch:
     plan_three(tmp_path / "cp")
-    clock = itertools.count()
-    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None))
-    monkeypatch.setattr(writer, "open_sink", lambda *args: sink(tmp_path))
     made = foreach_batch(project, pipeline="p", failpoint=lambda point, stamp: beside(tmp_path, point, stamp))
     assert isinstance(made, ForeachBatch)
+    made.entry_within_s = 0.01
     return made
 
 

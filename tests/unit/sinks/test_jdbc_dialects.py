@@ -11,11 +11,11 @@ import sqlglot
 from pyspark.sql import types as t
 from sqlglot import exp
 
-from recon.evidence.jdbc_ledger import ledger_table
 from recon.model.fingerprint import of_offsets, of_sums
 from recon.model.wire.columns import SOURCE_COLUMNS
-from recon.sinks.jdbc.database import Kind
-from recon.sinks.jdbc.dialects import TableName, Upsert, column_type, dialect_of
+from recon.witness.jdbc_ledger import ledger_table
+from recon.write.sinks.jdbc.database import Kind
+from recon.write.sinks.jdbc.dialects import TableName, Upsert, column_type, dialect_of
 
 KINDS: dict[Kind, str] = {"postgresql": "postgres", "mysql": "mysql", "mssql": "tsql"}
 WHAT = Upsert(

@@ -15,15 +15,15 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from sqlalchemy.exc import OperationalError
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project import load
 from recon.project.jdbc import parse_url
 from recon.project.messages import BadValue
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
-from recon.sinks import open_sink
-from recon.sinks.jdbc.database import Database
-from recon.sinks.jdbc.errors import cause_of, reason
-from recon.sinks.jdbc.writers import JdbcAppend, JdbcUpsert
+from recon.write.sinks import open_sink
+from recon.write.sinks.jdbc.database import Database
+from recon.write.sinks.jdbc.errors import cause_of, reason
+from recon.write.sinks.jdbc.writers import JdbcAppend, JdbcUpsert
 from tests.support.messages import raises
 
 FILE = """\
@@ -218,7 +218,7 @@ def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
 HALF_IMPORTED = """\
 import sys, threading
 import sqlalchemy
-from recon.sinks.jdbc.database import Database
+from recon.write.sinks.jdbc.database import Database
 
 half_through, seen = threading.Event(), []
 

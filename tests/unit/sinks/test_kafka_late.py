@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recon.model import KafkaTopic, KafkaWitness, SinkChanges
+from recon.model import KafkaTopic, SinkChanges
 from recon.project import KafkaSink
-from recon.sinks.kafka import late
+from recon.write.sinks.kafka.late import LateWriter
+from tests.support.broker import Broker
 from tests.support.ledger_entries import project as project_of
 
 
@@ -26,14 +27,14 @@ from tests.support.ledger_entries import project as project_of
     ],
 )
 def test_a_topic_that_takes_no_late_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: dict[str, Any], replaced: str, why: str
+    tmp_path: Path, broker: Broker, topic: dict[str, Any], replaced: str, why: str
 ) -> None:
-    described = KafkaTopic(**{"topic": "t", "exists": True, **topic})
-    witness = KafkaWitness(
-        bootstrap_servers="b", isolation_level="read_committed", read_at=datetime.now(UTC), topics={"t": described}
-    )
-    monkeypatch.setattr(late, "read_topics", lambda *args, **named: witness)
-    monkeypatch.setattr(late.LateWriter, "changes", lambda self: SinkChanges(replaced=replaced))
-    writer = late.LateWriter(project_of(tmp_path), "p", KafkaSink(name="s", kind="kafka", target="t"))
+    broker.has(KafkaTopic(**{"topic": "t", "exists": True, **topic}))
+
+    class Writer(LateWriter):
+        def changes(self, since: datetime | None = None) -> SinkChanges:
+            return SinkChanges(replaced=replaced)
+
+    writer = Writer(project_of(tmp_path), "p", KafkaSink(name="s", kind="kafka", target="t"))
     told = writer.unfit()
     assert told.startswith(why) and bool(told) == bool(why)

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from recon.errors import EvidenceError, SinkError
-from recon.evidence import kafka_markers
-from recon.evidence.kafka_markers import Markers
+from recon.base.errors import EvidenceError, SinkError
 from recon.model import KafkaPartition, KafkaTopic, ReconStamp
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 from recon.project import KafkaSink
-from recon.sinks.kafka import producer
-from recon.sinks.kafka import task as kafka_task
-from recon.sinks.kafka.partitioner import partition_values, spark_hash
-from recon.sinks.kafka.task import Job
 from recon.spark.kafka import kafka_options
+from recon.witness import kafka_markers
+from recon.witness.kafka_markers import Markers
+from recon.write.sinks.kafka import producer
+from recon.write.sinks.kafka import task as kafka_task
+from recon.write.sinks.kafka.partitioner import partition_values, spark_hash
+from recon.write.sinks.kafka.task import Job
 from tests.support.messages import raises, same_message
 
 OWNER = Owner("p", "s", "out")

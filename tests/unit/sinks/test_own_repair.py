@@ -12,20 +12,21 @@ from typing import Any
 
 import pytest
 
-from recon.errors import ConfigError
-from recon.hook.epochs import BatchToWrite
-from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import entry_of
+from recon.base.clock import utc_now
+from recon.base.errors import ConfigError
 from recon.model import REPAIRS, LedgerEntry, ReconStamp, SinkCommit, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Pipeline, Project, Sink, load, sink_class
-from recon.recovery.repair import run
-from recon.recovery.repair.plan import PlannedRange, RepairPlan
+from recon.recovery.repair.plan import PlannedRange
 from recon.recovery.repair.witnesses import refusal
-from recon.sinks.repair import RepairStore, open_repair
 from recon.testing import MicroBatch, only_built_in, verify_repair
+from recon.write.hook.epochs import BatchToWrite
+from recon.write.ledger import Ledger, open_ledger
+from recon.write.ledger.rebuild import entry_of
+from recon.write.sinks.repair import RepairStore, open_repair
+from tests.support.broker import Broker
 from tests.support.own_sinks import blocks, install
+from tests.support.repairs import Given, repaired
 from tests.unit.hook.test_writer import plan_three
 
 NUMBERED = "numbered_lines"
@@ -142,14 +143,12 @@ def test_a_sink_that_does_not_is_named(
         verify_repair(sink, micro_batch(0), micro_batch(1))
 
 
-@dataclass
-class Hook:
+@dataclass(kw_only=True)
+class Hook(Given):
     """Writes a repair as ForeachBatch does."""
 
     sink: Sink
     dies: bool = False
-    writer: Any = None
-    quarantines: bool = False
 
     def write_repair(self, rows: Any, batch: BatchToWrite, ledger: Ledger) -> LedgerEntry:
         self.writer.write(rows.frame, batch.stamp)
@@ -160,9 +159,7 @@ class Hook:
         return ledger.append(entry_of(commit, self.sink, target="t"))
 
 
-def test_a_repair_writes_it_once_and_finishes_what_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_writes_it_once_and_finishes_what_was_interrupted(tmp_path: Path, broker: Broker) -> None:
     plan_three(tmp_path / "checkpoints/orders")
     loaded, _, sink = project(tmp_path, NUMBERED)
     first = micro_batch(0)
@@ -172,24 +169,13 @@ def test_a_repair_writes_it_once_and_finishes_what_was_interrupted(
     ledger.append(entry_of(SinkCommit(version=None, stamp=first.stamp, rows=2, at=utc_now()), sink, target="t"))
     of: dict[str, Any] = {"topic": "orders", "topic_id": "id-1", "partition": 0, "source": 0, "findings": (), "why": ""}
     missing = PlannedRange(action="read", start_offset=2, end_offset=4, batch_id=0, **of)
-    hook, rows = Hook(sink, dies=True), dict[tuple[str, int], Spans]()
-    late = SimpleNamespace(frame=micro_batch(0).frame, close=lambda: None, counted=lambda batch: (2, 0))
-    for name, stands_in in {
-        "plan_of": lambda *args: RepairPlan(pipeline="orders", sink="orders", ranges=(missing,)),
-        "present": lambda *args: rows,
-        "kafka_rows": lambda *args: None,
-        "RepairRows": lambda *args: late,
-        "ForeachBatch": lambda *args, **named: hook,
-    }.items():
-        monkeypatch.setattr(run, name, stands_in)
-    monkeypatch.setattr("recon.evidence.kafka_probe.probe", lambda *args: {})
-    spark: Any = SimpleNamespace(version="4.0.0")
+    hook = Hook(sink=sink, dies=True, missing=[missing], frame=micro_batch(0).frame, counted=(2, 0))
     with pytest.raises(KeyboardInterrupt):
-        run.repair(loaded, "orders", other_transform=True, spark=spark)
+        repaired(loaded, hook)
     files = sorted(file.name for file in (tmp_path / "lake/orders").iterdir())
     assert files == ["000000000001.ndjson", "000000000002.ndjson"], "the second is the repair"
-    hook.dies, rows["orders", 0] = False, Spans.of([(2, 4)])
-    done = run.repair(loaded, "orders", other_transform=True, spark=spark)
+    hook.dies, hook.rows = False, Spans.of([(2, 4)])
+    done = repaired(loaded, hook)
     assert done.finished == ("repair 0",) and done.rows == 0, "what was written is not written again"
     entries = [(e.epoch, e.batch_id, e.rows_written) for e in open_ledger(loaded).entries("orders")]
     assert entries == [(0, 0, 2), (REPAIRS, 0, 2)]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError
+from recon.base.errors import ConfigError
 from recon.project import DeltaSink, Project, load, sink_class, sink_kinds
-from recon.sinks import open_sink
 from recon.testing import only_built_in
+from recon.write.sinks import open_sink
 from tests.support.messages import same_message
 from tests.support.own_sinks import blocks, install
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401

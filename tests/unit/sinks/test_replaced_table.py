@@ -11,12 +11,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from recon.errors import TableReplacedError
-from recon.hook.repair import require_same_table
+from recon.base.errors import TableReplacedError
 from recon.model import LedgerEntry
 from recon.project import DeltaSink
 from recon.project.sinks import IcebergSink
-from recon.sinks.delta.append import DeltaAppend
+from recon.write.hook.repair import require_same_table
+from recon.write.sinks.delta.append import DeltaAppend
 from tests.support.ledger_entries import entry, project
 from tests.support.messages import raises, same_message
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy
 
-from recon.errors import EvidenceError
-from recon.evidence import kafka_rows
+from recon.base.errors import EvidenceError
+from recon.base.storage import Storage
 from recon.model import KafkaPartition, ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import batch_headers, source_headers
@@ -28,9 +28,9 @@ from recon.model.wire.manifests import (
 )
 from recon.model.wire.markers import Owner
 from recon.project.sinks import JdbcAppendSink
-from recon.sinks.files.replace import FileReplace
-from recon.sinks.jdbc.writers import JdbcAppend
-from recon.storage import Storage
+from recon.witness import kafka_rows
+from recon.write.sinks.files.replace import FileReplace
+from recon.write.sinks.jdbc.writers import JdbcAppend
 from tests.unit.evidence.test_manifest_files import AT
 
 ONE, OTHER = ("t", 0, 3), ("t", 0, 4)

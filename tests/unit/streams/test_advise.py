@@ -14,15 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from recon.cli.app import app
-from recon.ledger.progress import PROGRESS, row_of
-from recon.ledger.store import open_store
 from recon.model import KafkaPartition, KafkaTopic
 from recon.model.progress import BatchProgress
 from recon.project import Project
-from recon.streams.advise import advise
-from recon.streams.cost import FULL, Cost, cost
-from recon.streams.facts import Advice, Facts
-from recon.streams.rules import (
+from recon.write.ledger.progress import PROGRESS, row_of
+from recon.write.ledger.store import open_store
+from recon.write.streams.advise import advise
+from recon.write.streams.cost import FULL, Cost, cost
+from recon.write.streams.facts import Advice, Facts
+from recon.write.streams.rules import (
     RULES,
     deduplication,
     fail_on_data_loss,

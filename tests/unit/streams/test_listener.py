@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from recon.errors import ConfigError, EvidenceError, LedgerError
-from recon.ledger import arrow
-from recon.ledger.progress import (
+from recon.base.errors import ConfigError, EvidenceError, LedgerError
+from recon.project import Project
+from recon.write.ledger import arrow
+from recon.write.ledger.progress import (
     DURATIONS,
     PROGRESS,
     offsets_of,
     read_progress,
     row_of,
 )
-from recon.ledger.store import Filter, open_store
-from recon.project import Project
-from recon.streams.listener import ProgressListener
+from recon.write.ledger.store import Filter, open_store
+from recon.write.streams.listener import COMPACT_EVERY, MOST_WAITING, ProgressListener
 from tests.support.messages import raises
 
 # Recorded from Spark 4.0.0, foreachBatch with a count, a broker of three partitions; `dedupe` 2 and 3 counted twice.
@@ -305,16 +305,15 @@ def test_nothing_it_meets_reaches_the_stream(tmp_path: Path, caplog: Any) -> Non
     assert [r["batch_id"] for r in rows(of)] == [0, 1], "what waited is written when it can be"
 
 
-def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.streams.listener.MOST_WAITING", 3)
+def test_what_waits_is_bounded(tmp_path: Path) -> None:
     of = project(tmp_path, "plain")
-    listener = ProgressListener(of, every=1)
+    listener, one_event = ProgressListener(of, every=MOST_WAITING + 7, seconds=3600), event("plain", 1)
     (tmp_path / "recon").write_text("")
-    for n in range(10):
-        listener.onQueryProgress(told(event("plain", 1, batchId=n)))
+    for n in range(MOST_WAITING + 7):
+        listener.record({**one_event, "batchId": n})
     (tmp_path / "recon").unlink()
     listener.flush()
-    assert [r["batch_id"] for r in rows(of)] == [7, 8, 9]
+    assert [r["batch_id"] for r in rows(of)] == list(range(7, MOST_WAITING + 7))
 
 
 def test_old_days_go_with_the_first_append_of_a_day(tmp_path: Path) -> None:
@@ -329,13 +328,15 @@ def test_old_days_go_with_the_first_append_of_a_day(tmp_path: Path) -> None:
     assert len(rows(of)) == 2, "looked at once a day"
 
 
-def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_appends_are_merged(tmp_path: Path) -> None:
     """By the next process, too: a query that is started for every micro-batch appends once in each."""
-    monkeypatch.setattr("recon.streams.listener.COMPACT_EVERY", 5)
     of = project(tmp_path, "plain")
-    for n in range(6):
-        ProgressListener(of, every=1).record(event("plain", 1, batchId=n))
-    assert open_store(of, PROGRESS).small_files() == 1 and len(rows(of)) == 6
+    earlier = ProgressListener(of, every=1)
+    for n in range(COMPACT_EVERY):
+        earlier.record(event("plain", 1, batchId=n))
+    assert open_store(of, PROGRESS).small_files() == COMPACT_EVERY
+    ProgressListener(of, every=1).record(event("plain", 1, batchId=COMPACT_EVERY))
+    assert open_store(of, PROGRESS).small_files() == 1 and len(rows(of)) == COMPACT_EVERY + 1
 
 
 def test_the_jvm_hands_over_one_json(tmp_path: Path, caplog: Any) -> None:

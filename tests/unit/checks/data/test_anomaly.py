@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recon.base.errors import ConfigError
 from recon.checks.data.anomaly import MetricAnomaly, VolumeAnomaly, compare, numbers
 from recon.checks.data.figures import merged_moments, stddev_of
 from recon.checks.registry import build
-from recon.errors import ConfigError
 from recon.project import CheckSpec
 from tests.support.messages import raises, same_message
 

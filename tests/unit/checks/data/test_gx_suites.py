@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.binding import bind
+from recon.checks.data import gx
 from recon.checks.data.gx import ExpectationSuite
 from recon.checks.registry import build_all
-from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, load
 from tests.support.messages import raises
 
@@ -140,3 +141,21 @@ def test_without_great_expectations_one_sentence_says_what_to_install(monkeypatc
     monkeypatch.delenv("GX_ANALYTICS_ENABLED", raising=False)
     with raises(ConfigError):
         ExpectationSuite.judge_all(checks(expectations=["expect_x"]), None)  # type: ignore[arg-type]
+
+
+def test_what_breaks_gx_itself_spoils_its_own_check_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def validated(expectations, rows):
+        if "odd" in expectations.values():
+            raise TypeError("it cannot be serialized")
+        return {at: {"success": True} for at in expectations}
+
+    monkeypatch.setattr(gx, "_gx", lambda: None)
+    monkeypatch.setattr(gx, "_domain_object", lambda expectation, at: expectation["kwargs"]["column"])
+    monkeypatch.setattr(gx, "_validated", validated)
+    named = [{"expect_column_values_to_be_unique": {"column": column}} for column in ("id", "odd", "amount")]
+    verdicts = ExpectationSuite.judge_all(checks(expectations=named), None)
+    assert [v.unproved for v in verdicts] == [
+        None,
+        "expect_column_values_to_be_unique could not be evaluated: it cannot be serialized",
+        None,
+    ]

@@ -9,7 +9,7 @@ import recon.checks.data
 
 ROOM = Path(recon.checks.data.__file__).parent
 _RUNS_A_JOB = re.compile(r"(?<!\bF)\.(collect|count|toPandas|toArrow|take|first|head|show|write|foreach\w*)\(\)?")
-# MatchesRegex has Spark compile its expression on a table of one value, for which no job runs.
+# Spark compiles a regular expression, and reads values as a type, on a table of one value, for which no job runs.
 ALLOWED = {"rows.py": [".collect()"]}
 
 

@@ -14,8 +14,13 @@ import pytest
 from recon.audits.proof import advance
 from recon.checks.evidence.sink_commits import SinkCommits
 from recon.checks.evidence.source_rows import SourceRows
-from recon.judge.history import database_counts
-from recon.judge.history.database_counts import OtherRows, TableFingerprint, TableJudged
+from recon.judge.case import SinkCase
+from recon.judge.history.record_history import (
+    OtherRows,
+    RecordHistory,
+    TableFingerprint,
+    TableJudged,
+)
 from recon.judge.open_findings import with_open_findings
 from recon.model import (
     REMOVALS,
@@ -93,6 +98,13 @@ def seen(
     return witnesses(slice_, sink_logs={SINK: log}, proofs=proofs, **fields)
 
 
+def history(seen_: Witnesses) -> RecordHistory:
+    """What happened to the sink."""
+    found = SinkCase(seen_).record
+    assert found is not None
+    return found
+
+
 def of_commits(seen_: Witnesses) -> list[Code]:
     return codes(SinkCommits().judge(seen_))
 
@@ -107,7 +119,7 @@ UNREAD = Unavailable("rows", "Spark is not wanted (--no-spark)", skipped=True)
 def test_as_many_rows_as_were_written_and_none_doubled() -> None:
     whole = seen(count())
     assert of_commits(whole) == [] and of_rows(whole).findings == ()
-    assert not wants_rows(SourceRows(), whole) and database_counts.nothing_repeated(whole)
+    assert not wants_rows(SourceRows(), whole) and history(whole).nothing_repeated
     # What was there at the last audit was told then.
     assert of_commits(seen(count(33, 3), TableJudged(own=3, repeated=3), other_rows=3)) == []
 
@@ -118,11 +130,9 @@ def test_one_row_removed_and_another_doubled() -> None:
     assert codes(verdict) == [Code.DUPLICATE] and same_message(verdict.message) and wants_rows(SourceRows(), both)
     assert of_commits(both) == [Code.MUTATED]
     # Two doubled and one removed: one row more than was written.
-    assert (
-        database_counts.rows_removed(seen(count(31, 2))) == 1 and database_counts.rows_changed(seen(count(31, 2))) == 1
-    )
+    assert history(seen(count(31, 2))).removed == 1 and history(seen(count(31, 2))).changed == 1
     # Doubled alone.
-    assert database_counts.rows_removed(seen(count(31, 1))) == 0 and of_commits(seen(count(31, 1))) == []
+    assert history(seen(count(31, 1))).removed == 0 and of_commits(seen(count(31, 1))) == []
 
 
 @pytest.mark.parametrize("may_double", [entry(2, filtered=2), entry(2, fingerprint_given=6), entry(2, rows_read=None)])
@@ -152,7 +162,7 @@ def test_rows_that_may_lawfully_share_an_offset_are_not_counted_as_doubled() -> 
         seen(count(30, 4), slice_=again),
         seen(count(30, 4), slice_=sources),
     ):
-        assert database_counts.may_repeat(lawful) and database_counts.rows_repeated(lawful) == 0
+        assert history(lawful).may_repeat and history(lawful).repeated_since == 0
         assert Code.MUTATED not in of_commits(lawful)
     assert of_commits(seen(count(29, 4), **explodes)) == [Code.MUTATED], "how many there are is known all the same"
 
@@ -313,10 +323,13 @@ def test_rows_of_another_pipeline_that_reads_our_topic_are_numbered_too() -> Non
     ("record", "said"),
     [
         (RecordCount(newest=3, writes=3, rows=30, kept=(2, 20)), []),
-        (RecordCount(newest=3, writes=2, rows=20, kept=(1, 10)), ["up to number 2 it has 1 write, and had 2 "]),
+        (
+            RecordCount(newest=3, writes=2, rows=20, kept=(1, 10)),
+            ["up to number 2 it has 1 write (10 rows), and had 2 (20 rows) "],
+        ),
         (
             RecordCount(newest=3, writes=3, rows=29, kept=(2, 19)),
-            ["2 writes with 19 rows, and had them with 20 "],
+            ["2 writes (19 rows), and had 2 (20 rows) "],
         ),
         (RecordCount(newest=3, writes=3, rows=None, kept=(2, None)), []),
     ],
@@ -351,7 +364,7 @@ def test_a_record_that_could_not_be_counted_is_said_and_one_that_is_gone_is_told
     gone = SinkLog(location="orders", exists=False)
     of_sink = witnesses(LEDGER, sink_logs={SINK: gone}, proofs=proofs)
     (mutated,) = (f for f in SinkCommits().judge(of_sink).findings if f.code is Code.MUTATED)
-    assert "up to number 2 it has 0 writes, and had 2 " in mutated.message
+    assert "up to number 2 it has 0 writes (rows not counted), and had 2 " in mutated.message
     judged = after(TableJudged, of_sink)
     assert judged is not None and judged.record is None
 
@@ -410,7 +423,7 @@ def test_doubled_rows_are_repaired_once_the_table_has_none() -> None:
 def test_a_removal_of_another_pipelines_repair_excuses_no_loss() -> None:
     removal = commit(Entry(0, (0, 20)), OTHER, epoch=REMOVALS)
     table = count(48, 0, written={ME: 30, OTHER: 20}, others=(removal,))
-    assert database_counts.rows_removed(seen(table, TableJudged(own=20, repeated=2))) == 2
+    assert history(seen(table, TableJudged(own=20, repeated=2))).removed == 2
 
 
 def test_the_proof_keeps_the_figures() -> None:
@@ -428,15 +441,13 @@ def test_the_proof_keeps_the_figures() -> None:
 
 
 def test_the_whole_sink_is_searched_only_where_something_may_be_doubled() -> None:
-    assert not database_counts.may_be_doubled(seen(count(30)))
-    assert database_counts.may_be_doubled(seen(count(30, 1))) and database_counts.may_be_doubled(seen(count(31)))
-    assert not database_counts.may_be_doubled(seen(count(29)))
+    assert not history(seen(count(30))).doubled_by_others
+    assert history(seen(count(30, 1))).doubled_by_others and history(seen(count(31))).doubled_by_others
+    assert not history(seen(count(29))).doubled_by_others
     # A folder of files into which another pipeline writes, too: its manifests say so.
     folder = seen(None, commits=(*map(commit, ENTRIES), commit(Entry(9, (0, 10)), OTHER)))
-    assert database_counts.may_be_doubled(folder)
-    assert not database_counts.may_be_doubled(
-        seen(None, commits=(commit(Entry(9, span(0, 10, topic="payments")), OTHER),))
-    )
+    assert history(folder).doubled_by_others
+    assert not history(seen(None, commits=(commit(Entry(9, span(0, 10, topic="payments")), OTHER),))).doubled_by_others
 
 
 # -- what happens to a table from audit to audit -----------------------------------------------------------------------
@@ -605,7 +616,7 @@ def test_another_row_takes_the_place_of_one() -> None:
         of_sink = seen(table, before, slice_=slice_, other_rows=None if before is None else 0, rows=UNREAD)
         found = SinkCommits().judge(of_sink).findings
         replaced = [one.message for one in found if "of other source offsets" in one.message]
-        assert all(map(same_message, replaced)) and bool(replaced) == bool(database_counts.rows_replaced(of_sink))
+        assert all(map(same_message, replaced)) and bool(replaced) == bool(history(of_sink).replaced)
         assert not replaced or wants_rows(SourceRows(), of_sink)
         return " ".join(replaced)
 
@@ -641,7 +652,7 @@ def test_an_audit_that_sees_no_source_columns_forgets_nothing() -> None:
     later = ledger(entries[2], complete=False)
     for held, replaced in ((range(30), False), ([*range(1, 30), 99], True)):
         of_sink = seen(fingerprinted(held, entries, 2), known, slice_=later, other_rows=0, rows=UNREAD)
-        assert bool(database_counts.rows_replaced(of_sink)) == replaced
+        assert bool(history(of_sink).replaced) == replaced
 
 
 def test_a_fingerprint_that_was_not_computed_is_said() -> None:
@@ -678,7 +689,7 @@ def test_histories_of_a_table_by_its_fingerprint() -> None:
             chosen = visible if proved == 0 else visible[proved:]
             slice_ = ledger(*(chosen or visible[-1:]), anchors=0 if chosen else 1, complete=proved == 0)
             of_sink = seen(fingerprinted(held, entries, known), state, slice_=slice_, rows=UNREAD)
-            told = bool(database_counts.rows_replaced(of_sink))
+            told = bool(history(of_sink).replaced)
             as_many = len(held) == len(since)
             expected = as_many and not late and Counter(held) != Counter(since)
             pending = state.fingerprint.pending if state is not None and state.fingerprint is not None else ()

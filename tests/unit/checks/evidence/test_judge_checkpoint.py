@@ -10,18 +10,18 @@ import pytest
 
 from recon.checks.evidence.checkpoint_commits import CheckpointCommits
 from recon.checks.period import Period
-from recon.judge.coverage import OffsetsWithoutRecord, WithoutRecord
 from recon.judge.open_findings import with_open_findings
+from recon.judge.source import OffsetsWithoutRecord, WithoutRecord
 from recon.model import (
     CheckpointBatch,
     CheckpointFlaw,
     Code,
-    DeltaCommit,
-    DeltaWitness,
     Finding,
     LedgerSlice,
     SinkCommit,
     SinkLog,
+    TableCommit,
+    TableLog,
     Unavailable,
     Verdict,
 )
@@ -56,7 +56,7 @@ SOON = NOW - timedelta(minutes=1)
 def judged(
     *plans: CheckpointBatch,
     slice_: LedgerSlice | None = LEDGER,
-    log: DeltaWitness = LOG,
+    log: TableLog = LOG,
     query_id: str = "q-1",
     check: CheckpointCommits | None = None,
     **fields: Any,
@@ -65,7 +65,7 @@ def judged(
     return (check or CheckpointCommits()).judge(found)
 
 
-def fixed(log: DeltaWitness) -> DeltaWitness:
+def fixed(log: TableLog) -> TableLog:
     """The same commits, written under a fixed app id."""
     commits = [replace(c, txn={"mine": c.stamp.batch_id}) for c in log.commits.values() if c.stamp is not None]
     return delta(*commits)
@@ -98,8 +98,6 @@ def test_a_checkpoint_that_is_an_older_copy() -> None:
     assert verdict.findings[0].batch_id == 2 and not verdict.failures
     gone_on = replace(checkpoint(*PLANS[:2], query_id="q-1"), newest_later=3)
     assert codes(CheckpointCommits().judge(witnesses(LEDGER, delta=LOG, checkpoint=gone_on))) == []
-    rewriting = judged(*PLANS[:2], rewriting=frozenset({SINK}))
-    assert "in place of those of the same keys" in rewriting.findings[0].message
 
 
 # -- what agrees ------------------------------------------------------------------------------------------------
@@ -406,7 +404,7 @@ def test_an_old_checkpoint_put_back() -> None:
 # -- what is not judged, and what proves nothing ---------------------------------------------------------------------
 
 
-def before_and_after_recon(first: int) -> tuple[list[CheckpointBatch], LedgerSlice, list[DeltaCommit]]:
+def before_and_after_recon(first: int) -> tuple[list[CheckpointBatch], LedgerSlice, list[TableCommit]]:
     """A query whose micro-batches 7 and 8 have entries, and the commits of these from version `first` on."""
     young = ledger(Entry(7, (70, 80)), Entry(8, (80, 90)))
     before = [planned(i, (10 * i, 10 * i + 10), at=START - timedelta(minutes=10 - i)) for i in range(7)]
@@ -423,7 +421,7 @@ def test_plans_of_earlier_audits_are_not_judged_again() -> None:
 
 def test_what_ran_before_the_ledgers_first_entry_is_not_witnessed() -> None:
     plans, young, commits = before_and_after_recon(1)
-    by_others = DeltaCommit(version=0, timestamp=START, stamp=None, rows_added=70, data_change=True)
+    by_others = TableCommit(version=0, timestamp=START, stamp=None, rows_added=70, data_change=True)
     verdict = judged(*plans, slice_=young, log=delta(by_others, *commits))
     assert codes(verdict) == [Code.UNWITNESSED]
     assert same_message(verdict.findings[0].message)

@@ -72,6 +72,19 @@ def test_a_lost_and_a_doubled_row_need_the_rows(entry: Entry) -> None:
     assert ("GAP", 0, 4, 5) in told(verdict)
 
 
+@pytest.mark.parametrize("filters", [None, True, False])
+def test_a_transform_that_spark_sees_to_return_nothing(filters: bool | None) -> None:
+    """As `where("1 = 0")`: Spark's plan has no read, whose rows nobody counts then."""
+    uncounted: dict[str, Any] = dict.fromkeys(("rows_read", "rows_filtered", "fingerprint_read"))
+    slice_ = ledger(counted((), (), 0, **uncounted), Entry(1, (10, 20)))
+    found, in_kafka = rows(group(1, (10, 20))), [(0, 20)]
+    verdict = judged(slice_, found, probes=probe(in_kafka, in_kafka, in_kafka), declared=DeclaredRows(filters=filters))
+    if filters is False:
+        assert told(verdict) == [("GAP", 0, 0, 10)]
+    else:
+        assert verdict.failures == 0 and verdict.unproved is None and verdict.evidence["filtered"] == 10
+
+
 def test_rows_that_are_all_there_answer_the_doubt() -> None:
     slice_ = ledger(counted(ALL, NETTED, 10))
     verdict = judged(slice_, rows(group(0, (0, 10))))

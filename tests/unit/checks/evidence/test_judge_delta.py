@@ -15,12 +15,12 @@ from recon.judge.history.table_history import TableHistory, history_of
 from recon.model import (
     Code,
     DataFile,
-    DeltaCommit,
-    DeltaWitness,
     KnownTable,
     LedgerSlice,
     LiveFiles,
     PreviousAudit,
+    TableCommit,
+    TableLog,
     Unavailable,
     Verdict,
 )
@@ -35,7 +35,7 @@ COMMITS = [commit(i, entry) for i, entry in enumerate(ENTRIES)]
 
 
 def judged(
-    found: DeltaWitness | Unavailable,
+    found: TableLog | Unavailable,
     slice_: LedgerSlice | None = LEDGER,
     check: DeltaHistory | None = None,
     **fields: Any,
@@ -43,21 +43,21 @@ def judged(
     return (check or DeltaHistory()).judge(witnesses(slice_, delta=found, **fields))
 
 
-def log(*more: DeltaCommit, without: Sequence[int] = (), **fields: Any) -> DeltaWitness:
+def log(*more: TableCommit, without: Sequence[int] = (), **fields: Any) -> TableLog:
     return delta(*(c for c in COMMITS if c.version not in without), *more, **fields)
 
 
-def history(found: DeltaWitness, slice_: LedgerSlice) -> TableHistory:
+def history(found: TableLog, slice_: LedgerSlice) -> TableHistory:
     seen = history_of(witnesses(slice_, delta=found), slice_)
     assert seen is not None
     return seen
 
 
-def stranger(version: int, operation: str, **fields: Any) -> DeltaCommit:
+def stranger(version: int, operation: str, **fields: Any) -> TableCommit:
     return commit(version, operation=operation, **fields)
 
 
-def restore(version: int, to: object) -> DeltaCommit:
+def restore(version: int, to: object) -> TableCommit:
     return stranger(version, "RESTORE", operation_parameters={"version": to, "timestamp": None}, files_removed=1)
 
 
@@ -117,7 +117,7 @@ def test_a_batch_of_nothing_without_a_commit_is_empty() -> None:
     "other",
     [stranger(3, "WRITE"), commit(3, Entry(2, (30, 40))), commit(3, Entry(3, (30, 40), epoch=1))],
 )
-def test_a_commit_that_is_not_the_entrys(other: DeltaCommit) -> None:
+def test_a_commit_that_is_not_the_entrys(other: TableCommit) -> None:
     assert Code.LEDGER_ORPHAN in codes(judged(log(other, without=[3])))
 
 
@@ -481,7 +481,7 @@ def test_a_log_kept_for_less_than_the_time_between_audits() -> None:
     assert judged(log(log_retention_days=0.1)).findings == ()
 
 
-def series(*counts: int) -> tuple[LedgerSlice, DeltaWitness]:
+def series(*counts: int) -> tuple[LedgerSlice, TableLog]:
     entries = [Entry(i, (i * 10_000, i * 10_000 + n)) for i, n in enumerate(counts)]
     entries = [Entry(e.batch_id, *e.ranges, rows_written=n) for e, n in zip(entries, counts, strict=True)]
     return ledger(*entries), delta(*(commit(i, e) for i, e in enumerate(entries)))
@@ -540,7 +540,7 @@ def test_commits_of_others_are_looked_for_once_for_all_checks_of_a_log() -> None
     assert [c.version for c in history(one, LEDGER).others] == [4], "one log's history is not taken for another's"
 
 
-def _adds_columns(version: int, *columns: dict[str, Any]) -> DeltaCommit:
+def _adds_columns(version: int, *columns: dict[str, Any]) -> TableCommit:
     added = json.dumps([{"column": {"nullable": True, **column}} for column in columns])
     made = {"operation": "ADD COLUMNS", "operation_parameters": {"columns": added}}
     return commit(version, **made, files_added=0, rows_added=0, data_change=False)
@@ -553,7 +553,7 @@ def test_rows_from_before_the_column_with_the_offset_double_none() -> None:
     first, second = stranger(0, "STREAMING UPDATE", wrote=("q-0", 0)), stranger(1, "WRITE")
     offset = {"name": "_source_offset", "type": "long"}
 
-    def looked_at(added: DeltaCommit, *more: DeltaCommit) -> list[int]:
+    def looked_at(added: TableCommit, *more: TableCommit) -> list[int]:
         return [c.version for c in history(delta(first, second, added, *own, *more), slice_).others]
 
     assert looked_at(_adds_columns(2, {"name": "_batch_id", "type": "long"}, offset)) == []

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.evidence.delta_history import DeltaHistory
 from recon.checks.evidence.source_rows import SourceRows
-from recon.errors import ConfigError
-from recon.ledger.rebuild import entry_of
 from recon.model import (
     Code,
     DeclaredRows,
-    DeltaCommit,
     KnownTable,
     LedgerSlice,
     PreviousAudit,
     SinkCommit,
+    TableCommit,
     Verdict,
     Witnesses,
     dump_stamp,
@@ -30,6 +29,7 @@ from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from recon.project import DeltaMergeSink, DeltaSink, Sink, load
 from recon.project.sinks import JdbcUpsertSink
 from recon.testing.evidence import NOW, SINK, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
+from recon.write.ledger.rebuild import entry_of
 from tests.support.asked import questions, wants_rows
 from tests.support.messages import raises, same_message
 from tests.support.witnesses import codes, commit, delta, group, probe, rows, witnesses
@@ -44,7 +44,7 @@ def merged(batch_id: int, start: int, end: int, rows: int | None = None, **head:
     return Entry(batch_id, (start, end), **{"sink_kind": "delta_merge", **made, **head})
 
 
-def merge(version: int, entry: Entry, given: int | None = None, **fields: Any) -> DeltaCommit:
+def merge(version: int, entry: Entry, given: int | None = None, **fields: Any) -> TableCommit:
     """Its commit: two rows are copied from others, and all of its own are new."""
     made = commit(version, entry)
     assert made.stamp is not None
@@ -212,6 +212,12 @@ def test_rows_that_a_transform_makes_are_no_doubles() -> None:
     assert codes(unknown) == [Code.INCONCLUSIVE]
 
 
+def test_a_transform_that_spark_sees_to_return_nothing() -> None:
+    """Nobody counted the rows read: Spark's plan had no read."""
+    nothing = {"rows_read": None, "rows_filtered": None, "rows_returned": 0, "rows_given": 0}
+    assert passed(judged(merged(0, 0, 10), merged(1, 10, 20, 0, **nothing)))
+
+
 def swapped(batch_id: int, low: int, **head: Any) -> Entry:
     """An entry whose transform returned ten rows of ten records, and lost one while it doubled another."""
     read = list(range(low, low + 10))
@@ -251,29 +257,10 @@ def test_rows_that_others_removed_cannot_be_told() -> None:
     assert codes(verdict) == [Code.INCONCLUSIVE] and same_message(verdict.message)
 
 
-@pytest.mark.parametrize(
-    ("between", "asked"),
-    [
-        ([], False),
-        ([commit(3, operation="OPTIMIZE", data_change=False, files_added=0, rows_added=0)], False),
-        ([merge(3, merged(2, 20, 30))], True),
-    ],
-    ids=["nothing", "OPTIMIZE", "a MERGE of ours"],
-)
-def test_a_restore_that_was_itself_undone_takes_no_rows(between: list[DeltaCommit], asked: bool) -> None:
-    def restore(version: int, to: int) -> DeltaCommit:
-        return commit(version, operation="RESTORE", operation_parameters={"version": str(to)}, files_removed=1)
-
-    last = 3 + len(between)
-    log = delta(*(merge(n, e) for n, e in enumerate(FEWER)), restore(2, 0), *between, restore(last, 1))
-    verdict = CHECK.judge(seen(ledger(*FEWER), delta=log))
-    assert codes(verdict) == ([Code.INCONCLUSIVE] if asked else [])
-
-
 # -- delta_history --------------------------------------------------------------------------------------------------
 
 
-def history(*commits: DeltaCommit, slice_: LedgerSlice | None = None) -> Verdict:
+def history(*commits: TableCommit, slice_: LedgerSlice | None = None) -> Verdict:
     return DeltaHistory().judge(seen(slice_ or ledger(*FEWER), delta=delta(*commits)))
 
 

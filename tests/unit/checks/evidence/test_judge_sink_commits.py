@@ -8,7 +8,7 @@ from typing import Any
 
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.sink_commits import SinkCommits
-from recon.judge.history.database_counts import OtherRows
+from recon.judge.history.record_history import OtherRows
 from recon.model import (
     REMOVALS,
     REPAIRS,

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from recon.checks.evidence.source_rows import SourceRows
-from recon.judge.row_counts import counted_entries
-from recon.judge.stateful_operators import Operators, operators_of
+from recon.judge.case import SinkCase
+from recon.judge.row_counts import Processing, counted_entries
+from recon.judge.stateful_operators import Operators
 from recon.model import BatchProgress, Code, ProgressWitness, Verdict
 from recon.testing.evidence import NOW, START, Entry, checkpoint, gone, ledger
 from tests.support.asked import questions, wants_rows
@@ -145,12 +146,12 @@ def test_the_last_minutes_are_awaited_where_a_listener_is_there() -> None:
 
 
 def test_a_replay_that_computed_nothing_hides_no_counts() -> None:
-    told = operators_of(given(deduplicated(), said(0), said(0, run_id="again", rows=0, dropped_duplicates=0)))
+    told = SinkCase(given(deduplicated(), said(0), said(0, run_id="again", rows=0, dropped_duplicates=0))).operators
     assert told.progress["q-1", 0].rows == 10
 
 
 def test_a_query_without_state_is_counted_as_before() -> None:
     plain = ledger(Entry(0, (0, 10)), Entry(1, (10, 20), rows_written=9))
-    assert counted_entries(plain).counted == counted_entries(plain, Operators()).counted
+    assert counted_entries(plain).counted == counted_entries(plain, Processing()).counted
     assert [counted_entries(plain).counted[n].deficit for n in (0, 1)] == [0, 1]
-    assert operators_of(witnesses(plain, progress=gone("progress"))) == Operators()
+    assert SinkCase(witnesses(plain, progress=gone("progress"))).operators == Operators()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recon.audits.summary import PROOF, answer
+from recon.base.trend import theil_sen, trend
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import run_evidence
 from recon.checks.evidence.lag_trend import LagTrend
@@ -19,13 +20,12 @@ from recon.checks.evidence.state_growth import StateGrowth
 from recon.checks.evidence.throughput import Throughput, kept_up
 from recon.checks.period import Period
 from recon.checks.registry import build
-from recon.judge.trend import theil_sen, trend
-from recon.ledger import open_ledger
-from recon.ledger.results import append_run
 from recon.model import Code, KafkaWitness, PreviousAudit, Unavailable, Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.project import CheckConfig, CheckSpec
 from recon.testing import evidence as builders
+from recon.write.ledger import open_ledger
+from recon.write.ledger.results import append_run
 from tests.support.ledger_entries import project
 from tests.support.messages import same_message
 from tests.support.witnesses import witnesses

@@ -16,8 +16,9 @@ from recon.checks.evidence.delta_history import DeltaHistory
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_rows import SourceRows
-from recon.judge.history.foreign_rows import search
-from recon.model import Code, DeclaredRows, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
+from recon.judge.case import SinkCase
+from recon.judge.rows.foreign_rows import search
+from recon.model import Code, DeclaredRows, RowGroup, RowsWitness, TableLog, Unavailable, Verdict
 from recon.project import DeltaSink
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, gone, ledger, span
 from tests.support.asked import questions, wants_rows
@@ -35,7 +36,7 @@ def release(number: int, written: int, **head: Any) -> Entry:
     return Entry(number, **{**fields, **head})
 
 
-def log(*commits: Any, exists: bool = True) -> dict[str, DeltaWitness]:
+def log(*commits: Any, exists: bool = True) -> dict[str, TableLog]:
     return {SINK: replace(delta(*commits), exists=exists)}
 
 
@@ -229,9 +230,9 @@ def test_the_rows_of_a_release_are_looked_for_in_the_whole_sink() -> None:
     aside, again = Entry(1, (10, 20), rows_written=7, rows_quarantined=3, sink_version=1), release(0, 3, sink_version=2)
     slice_ = ledger(Entry(0, (0, 10), sink_version=0), aside, again, anchors=2, complete=False)
     of_log = {"delta": delta(commit(0, Entry(0)), commit(1, aside), commit(2, again))}
-    assert wants(slice_, **of_log) and search(witnesses(slice_, **of_log)).versions == [2]
+    assert wants(slice_, **of_log) and search(SinkCase(witnesses(slice_, **of_log))).versions == [2]
     lawful = {**of_log, "declared": DeclaredRows(explodes=True)}
-    assert not wants(slice_, **lawful) and not search(witnesses(slice_, **lawful))
+    assert not wants(slice_, **lawful) and not search(SinkCase(witnesses(slice_, **lawful)))
     found = replace(rows(), repeated=(replace(group(0, (17, 18)), rows=2),))
     verdict = judged(found, slice_, **of_log)
     assert told(verdict) == [("DUPLICATE", 0, 17, 18)] and same_message(verdict.message)

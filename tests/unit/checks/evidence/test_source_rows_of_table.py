@@ -50,7 +50,7 @@ def codes(verdict: Verdict) -> list[Code]:
 def test_as_many_rows_as_the_table_has() -> None:
     verdict = judged(table([10], [4, 6]), entry(0), entry(1))
     assert (codes(verdict), verdict.unproved) == ([], None)
-    assert "2 micro-batches: as many rows as their source has" in verdict.message
+    assert "quarantined are as many as the records of their source" in verdict.message
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from recon.base.errors import ConfigError
 from recon.checks.evidence.source_rows import SourceRows
 from recon.checks.registry import build
-from recon.errors import ConfigError
 from recon.model import Code, CommitRows, CountedRows, DeclaredRows, SinkLog, Unavailable, Verdict, Witnesses
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan

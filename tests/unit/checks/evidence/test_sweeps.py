@@ -8,10 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.judge.account.fold import inside
-from recon.judge.checkpoint.writes import FirstReadings
-from recon.judge.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
-from recon.judge.row_counts import Counts, Piece, counted_entries
+from recon.judge.coverage import Hole, Key, Stretch, TopicIncarnation, ranges_of
+from recon.judge.row_counts import Counts, Piece, counted_entries, inside
 from recon.model import LedgerSlice
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.testing.evidence import TOPIC
@@ -154,29 +152,3 @@ def test_the_ranges_of_an_entry(slice_: LedgerSlice) -> None:
                 for i in rows
             )
         )
-
-
-def _held_before(covered: Coverage, entry: int, key: Key, rest: Spans) -> bool:
-    order, table = covered.order, covered.slice.ranges
-    before = order[: order.index(entry)]
-    topics = [i for i, (source, topic, _) in enumerate(table.topics) if (source, topic) == (key.source, key.topic)]
-    mine = np.isin(table.topic, topics) & (table.partition == key.partition)
-    mine &= np.isin(table.entry, np.array(before, np.int64)) & (table.end >= table.start)
-    held = Spans.of(zip(table.start[mine].tolist(), table.end[mine].tolist(), strict=True))
-    if not covered.slice.complete and held.hull is not None:
-        held = held.union(Spans.of([(0, held.hull.start)]))
-    return not rest.minus(held)
-
-
-@given(ledgers(), spans)
-def test_offsets_that_earlier_entries_held(slice_: LedgerSlice, rest: Spans) -> None:
-    covered = coverage(slice_)
-    readings = FirstReadings.of(covered, KEY)
-    for entry in covered.order:
-        held = readings.held_before(covered.place(entry), rest, slice_.complete)
-        assert held == _held_before(covered, entry, KEY, rest)
-        for start, end in rest:  # single ranges are held more often than many
-            one = Spans.of([(start, end)])
-            assert readings.held_before(covered.place(entry), one, slice_.complete) == _held_before(
-                covered, entry, KEY, one
-            )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from recon.ledger import open_ledger
-from recon.ledger.heads import verifying
-from recon.ledger.heads.places import publish
-from recon.ledger.heads.signing import public_keys, sign
+from recon.base.storage import Storage
 from recon.model import Code
-from recon.storage import Storage
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads import verifying
+from recon.write.ledger.heads.places import publish
+from recon.write.ledger.heads.signing import public_keys, sign
 from tests.support.heads import NOW, grow, linked, publish_heads, rewrite, signing_project
 from tests.support.s3 import bucket
 

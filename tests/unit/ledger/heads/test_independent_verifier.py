@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.errors import LedgerError
-from recon.ledger import open_ledger
-from recon.ledger.heads import merkle, proving
-from recon.ledger.heads.notes import signed, verified
-from recon.ledger.heads.signing import key_of, public_keys
+from recon.base.errors import LedgerError
 from recon.project import Project
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads import merkle, proving
+from recon.write.ledger.heads.notes import signed, verified
+from recon.write.ledger.heads.signing import key_of, public_keys
 from tests.support.heads import NOW, grow, publish_heads, signing_project
 from tests.unit.ledger.heads.test_merkle import INPUTS, PATHS, PROOFS, ROOTS
 from tests.unit.ledger.heads.test_notes import HEAD, KEY

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.ledger import open_ledger
-from recon.ledger.heads import leaves, merkle, tiles
-from recon.ledger.heads.notes import Head
-from recon.ledger.heads.signing import leads_to
-from recon.ledger.heads.tiles import HASH, TiledLeaves, Unusable, kept
-from recon.storage import Storage
+from recon.base.storage import Storage
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads import leaves, merkle
+from recon.write.ledger.heads.notes import Head
+from recon.write.ledger.heads.signing import leads_to
+from recon.write.ledger.heads.tiles import HASH, TiledLeaves, Unusable, kept
 from tests.support.heads import grow, rewrite, signing_project
 from tests.support.ledger_entries import AT, entry
 
 ONE = ("orders", "orders")
+
+
+WIDTH = 8  # of tiles
 
 
 def _hashes(count: int) -> bytes:
@@ -33,29 +36,26 @@ def _list(hashes: bytes) -> merkle.Leaves:
 @given(size=st.integers(1, 70), old=st.integers(0, 70), data=st.data())
 @settings(max_examples=60)
 def test_tiles_give_what_the_leaves_give(size: int, old: int, data: st.DataObject) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "WIDTH", 8)
-        hashes, old = _hashes(size), min(old, size)
-        tree = TiledLeaves.of(hashes[: old * HASH], 0).extended(hashes[old * HASH :], size)
-        plain = _list(hashes)
-        assert tree.size == size
-        assert tree.root(0, size) == plain.root(0, size)
-        index, before = data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, size))
-        assert merkle.inclusion(tree, index, size) == merkle.inclusion(plain, index, size)
-        assert merkle.consistency(tree, before, size) == merkle.consistency(plain, before, size)
-        assert tree.find(plain.hashes[index], data.draw(st.integers(-2, 80))) == index
-        assert tree.find(merkle.leaf_hash(b"none"), index) is None
+    hashes, old = _hashes(size), min(old, size)
+    tree = TiledLeaves.of(hashes[: old * HASH], 0, WIDTH).extended(hashes[old * HASH :], size)
+    plain = _list(hashes)
+    assert tree.size == size
+    assert tree.root(0, size) == plain.root(0, size)
+    index, before = data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, size))
+    assert merkle.inclusion(tree, index, size) == merkle.inclusion(plain, index, size)
+    assert merkle.consistency(tree, before, size) == merkle.consistency(plain, before, size)
+    assert tree.find(plain.hashes[index], data.draw(st.integers(-2, 80))) == index
+    assert tree.find(merkle.leaf_hash(b"none"), index) is None
 
 
-def test_kept_tiles_give_the_same_and_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "WIDTH", 8)
+def test_kept_tiles_give_the_same_and_grow(tmp_path: Path) -> None:
     folder, hashes, size = Storage(str(tmp_path / "kept")), _hashes(53), 0
     for more in (3, 5, 8, 1, 30, 6):
-        tree = kept(folder) if size else TiledLeaves.of(b"", 0)
+        tree = kept(folder, width=WIDTH) if size else TiledLeaves.of(b"", 0, WIDTH)
         tree = tree.extended(hashes[size * HASH : (size + more) * HASH], size + more)
         tree.keep(folder, size)
         size += more
-        again = kept(folder)
+        again = kept(folder, width=WIDTH)
         assert (again.size, again.sequence) == (size, size)
         assert again.root(0, size) == _list(hashes).root(0, size)
 
@@ -79,18 +79,15 @@ def test_kept_tiles_give_the_same_and_grow(tmp_path: Path, monkeypatch: pytest.M
         ("extent.json", None),
     ],
 )
-def test_damaged_tiles_are_unusable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: bytes | None
-) -> None:
-    monkeypatch.setattr(tiles, "WIDTH", 8)
+def test_damaged_tiles_are_unusable(tmp_path: Path, file: str, content: bytes | None) -> None:
     folder = Storage(str(tmp_path))
-    TiledLeaves.of(_hashes(12), 12).keep(folder, 0)
+    TiledLeaves.of(_hashes(12), 12, WIDTH).keep(folder, 0)
     if content is None:
         (tmp_path / file).unlink()
     else:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(Unusable):
-        kept(folder).leaves(0, 1), kept(folder).root(0, 12)
+        kept(folder, width=WIDTH).leaves(0, 1), kept(folder, width=WIDTH).root(0, 12)
 
 
 def test_the_order_of_leaves_is_that_of_the_chain_whatever_clocks_files_and_other_pipelines_do(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.ledger.heads import merkle
+from recon.write.ledger.heads import merkle
 
 # Certificate Transparency's reference vectors (google/certificate-transparency, merkle_tree_test.cc).
 INPUTS = [

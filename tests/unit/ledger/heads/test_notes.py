@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError, LedgerError
-from recon.ledger.heads.documents import Document, parse
-from recon.ledger.heads.keys import PublicKey, signing_key
-from recon.ledger.heads.notes import signed, verified
+from recon.base.errors import ConfigError, LedgerError
+from recon.write.ledger.heads.documents import Document, parse
+from recon.write.ledger.heads.keys import PublicKey, signing_key
+from recon.write.ledger.heads.notes import signed, verified
 from tests.support.heads import NOW, OTHER_SEED, SEED
 
 KEY = signing_key("example.org/lake", SEED, "the key")

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from recon.ledger.heads import places
-from recon.ledger.heads.documents import Document, parse
-from recon.ledger.heads.places import publish
-from recon.ledger.heads.signing import public_keys
 from recon.project import Project
+from recon.write.ledger.heads import places
+from recon.write.ledger.heads.documents import Document, parse
+from recon.write.ledger.heads.places import publish
+from recon.write.ledger.heads.signing import public_keys
 from tests.support.heads import NOW, files, grow, publish_heads, signing_project
 
 
 def _document(folder: Path, **heads: Any) -> tuple[Project, Document]:
     project = signing_project(folder, **heads)
     grow(project, 3)
-    from recon.ledger import open_ledger
-    from recon.ledger.heads.signing import sign
+    from recon.write.ledger import open_ledger
+    from recon.write.ledger.heads.signing import sign
 
     done = sign(project, open_ledger(project), NOW)
     assert done.document is not None

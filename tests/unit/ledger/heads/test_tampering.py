@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import EvidenceError, LedgerError
-from recon.ledger import open_ledger
-from recon.ledger.heads import leaves, proving, signing, verifying
-from recon.ledger.heads.documents import Document
-from recon.ledger.heads.merkle import is_consistent
-from recon.ledger.heads.notes import signed, verified
-from recon.ledger.heads.signing import public_keys
+from recon.base.errors import EvidenceError, LedgerError
+from recon.base.storage import Storage
 from recon.model import Code, Finding, LedgerEntry
 from recon.project import Project
-from recon.storage import Storage
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads import leaves, proving, signing, verifying
+from recon.write.ledger.heads.documents import Document
+from recon.write.ledger.heads.merkle import is_consistent
+from recon.write.ledger.heads.notes import signed, verified
+from recon.write.ledger.heads.signing import public_keys
 from tests.support.heads import NOW, OTHER_SEED, grow, linked, publish_heads, rewrite, signing_project
 
 ONE = ("orders", "orders")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from recon.errors import ConfigError, LedgerError
-from recon.ledger import open_ledger
-from recon.ledger.heads import signing, timestamps, verifying
+from recon.base.errors import ConfigError, LedgerError
 from recon.model import Code
+from recon.write.ledger import open_ledger
+from recon.write.ledger.heads import signing, timestamps, verifying
 from tests.support.heads import NOW, grow, signing_project
 
 pytest.importorskip("rfc3161_client")

@@ -1,0 +1,166 @@
+"""Publishes documents of signed heads, and reads back those of places that can be read.
+
+Where a place fails, a sentence says so and nothing is raised: the verdict of an audit does not depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from recon.base.errors import EvidenceError, LedgerError, ReconError
+from recon.base.limits import STORE_S, within
+from recon.base.storage import Storage, read_ahead
+from recon.base.text import first_line
+from recon.project import Place, Project
+from recon.write.ledger.heads.documents import MOST_BYTES, Document, read
+
+# `Document.name`: a clone of a git repository may hold other files, too.
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}\.json")
+_AT_ONCE = 64  # documents in memory
+_COMMAND_S = 60.0
+_KAFKA_S = 15.0
+_CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
+
+
+def publish(project: Project, document: Document) -> tuple[list[str], list[str]]:
+    """Publishes a document at every place of recon.yml: the names of those that have it, and why others do not."""
+    published, failed = [], []
+    for place in project.heads.publish:
+        try:
+            _writer(project, place)(document)
+            published.append(project.mask(place.name))
+        except Exception as error:  # whatever a client library raises
+            reason = str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
+            failed.append(project.mask(f"{place.name}: {reason}"))
+    return published, failed
+
+
+def _writer(project: Project, place: Place) -> Callable[[Document], None]:
+    if place.topic:
+        conf = place.kafka or project.kafka
+        return lambda document: _produce(str(place.topic), conf, document)
+    if place.git:
+        clone = project.local_path(place.git)
+        return lambda document: _commit(clone, document)
+    if place.command:
+        return lambda document: _tell(place.command, project.project_dir, document)
+    folder = folder_of(project, place)
+    assert folder is not None
+    return lambda document: within(
+        STORE_S, lambda: _write(folder, document), f"{folder.uri} cannot be written: the store did not answer"
+    )
+
+
+def folder_of(project: Project, place: Place) -> Storage | None:
+    """Where a place's documents can be read; None for one that cannot be read back."""
+    if place.git:
+        return Storage(project.resolve(place.git))
+    if place.folder:
+        return Storage(project.resolve(place.folder), place.storage_options or project.storage_options)
+    return None
+
+
+def options_at(project: Project, uri: str) -> Mapping[str, str]:
+    """The `storage_options` that reach a URI: of the place whose folder it is, or is in; else the project's."""
+    for place in project.heads.publish:
+        folder = folder_of(project, place)
+        if folder is not None and f"{uri.rstrip('/')}/".startswith(f"{folder.uri.rstrip('/')}/"):
+            return folder.options
+    return project.storage_options
+
+
+def _write(folder: Storage, document: Document) -> None:
+    # Never over another: a document that is there already is the same one.
+    folder.create(document.name, document.dump())
+
+
+def _produce(topic: str, conf: Mapping[str, str], document: Document) -> None:
+    from confluent_kafka import Producer
+
+    errors: list[str] = []
+
+    def reported(error: object, _: object) -> None:
+        errors.extend([str(error)] if error is not None else [])
+
+    own = {"acks": "all", "enable.idempotence": "true", "message.timeout.ms": int(_KAFKA_S * 1000), "log_level": 0}
+    given = {name: value for name, value in conf.items() if name not in _CONSUMERS}
+    producer = Producer({**given, **own, "error_cb": lambda _: None})
+    producer.produce(topic, key=document.origin.encode(), value=document.dump(), on_delivery=reported)
+    if producer.flush(_KAFKA_S + 1) or errors:
+        raise EvidenceError(f"the broker did not take the document: {' '.join(errors) or 'it did not answer'}")
+
+
+def _commit(clone: Path, document: Document) -> None:
+    if not (clone / ".git").exists():
+        raise LedgerError(f"there is no clone of a git repository at {clone}; clone it there")
+    git = ["git", "-C", str(clone), "-c", "user.name=recon", "-c", "user.email=recon@localhost"]
+    _write(Storage(str(clone)), document)
+    _run([*git, "add", "--", document.name])
+    if _run([*git, "status", "--porcelain", "--", document.name]):
+        _run([*git, "commit", "-q", "-m", f"Heads of {document.origin}", "--", document.name])
+    if _run([*git, "remote"]):
+        _run([*git, "push", "-q"])
+
+
+def _tell(command: Sequence[str], folder: Path, document: Document) -> None:
+    _run(command, folder, document.dump())
+
+
+def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"") -> bytes:
+    """What a command prints.
+
+    Raises:
+        LedgerError: it cannot be started, takes longer than a minute, or fails.
+    """
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, input=given, capture_output=True, timeout=_COMMAND_S, env=environment, check=False
+        )
+    except FileNotFoundError:
+        raise LedgerError(f"{command[0]} is not installed, or its folder is not there") from None
+    except subprocess.TimeoutExpired:
+        raise LedgerError(f"it took longer than {_COMMAND_S:g} s") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[:1]
+        raise LedgerError(f"it ended with exit code {done.returncode}{f': {said[0][:200]}' if said else ''}")
+    return done.stdout
+
+
+def documents(folder: Storage) -> Iterator[tuple[str, Document | LedgerError]]:
+    """Every document of a folder with its path, the newest first; its signatures are not verified.
+
+    A file under the name of a document that is none, or has the content of another one, is the error that says so.
+
+    Raises:
+        EvidenceError: the folder, or a file of it, cannot be read.
+    """
+
+    def content(name: str) -> bytes:
+        try:
+            return folder.read(name, MOST_BYTES + 1)
+        except FileNotFoundError:
+            where = f"{folder.uri.rstrip('/')}/{name}"
+            raise EvidenceError(f"{where} was there a moment ago, and is gone; see who removed it") from None
+
+    names = sorted(filter(_NAME.fullmatch, folder.sizes()), reverse=True)
+    for begin in range(0, len(names), _AT_ONCE):
+        some = names[begin : begin + _AT_ONCE]
+        for name, given in zip(some, read_ahead(content, some, remote=folder.local is None), strict=True):
+            where = f"{folder.uri.rstrip('/')}/{name}"
+            yield where, _named(name, given, where)
+
+
+def _named(name: str, content: bytes, where: str) -> Document | LedgerError:
+    """The document of a file, which must have the file's name."""
+    try:
+        document = read(content, where)
+    except LedgerError as error:
+        return error
+    if document.name == name:
+        return document
+    return LedgerError(f"{where} has the content of {document.name}: it was copied to another name; see who did")

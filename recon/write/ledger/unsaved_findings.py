@@ -1,0 +1,86 @@
+"""What an audit refuted and left no state of: it ended before it stored one, or the newest state was removed.
+
+Its results, which are stored first, have it still. So a refutation stays though the proof was put back by one state,
+of which the results of the next audit say nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from recon.model import RUNNING, Level
+from recon.model.proof import OpenFinding, SinkProof, stays_open
+from recon.write.ledger.proofs import ProofTable
+from recon.write.ledger.results import findings_of
+
+Row = Mapping[str, Any]
+
+
+def with_unstored(
+    state: SinkProof | None,
+    pipeline: str,
+    sink: str,
+    found: Sequence[Row],
+    table: ProofTable,
+    now: datetime,
+    *,
+    others: bool,
+) -> SinkProof | None:
+    """The newest state of a sink's proof with what later audits refuted that left none; None where there is neither.
+
+    Args:
+        state: the newest state; None where there is none, and one in which nothing is proved is made.
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        found: stored results of the pipeline with findings, oldest first.
+        table: the table of the states.
+        now: the audit's clock.
+        others: whether other sinks of the pipeline have a state. These then have the findings of the whole pipeline, so
+            that a sink without a state gets its own findings only.
+
+    Raises:
+        LedgerError: a table cannot be read, or a stored result does not hold what an audit writes there.
+    """
+    since = state.audited_at if state is not None else None
+    of_sinks = (sink,) if state is None and others else (None, sink)
+    later = [r for r in found if r["sink"] in of_sinks and (since is None or r["generated_at"] > since)]
+    refuted = [open_finding for row in later for open_finding in _refuted(row)]
+    if not refuted:
+        return state
+    states, _ = table.since([pipeline], refuted[0].first_seen)
+    stored = {newer.invocation_id for _, newer in states[pipeline] if newer.sink == sink}
+    proof = state or SinkProof(
+        pipeline=pipeline,
+        sink=sink,
+        at=now,
+        invocation_id="",
+        position=0,
+        chain_head="",
+        first_epoch=0,
+        first_batch_id=0,
+        sequence=table.length(pipeline, sink),
+    )
+    for row in later:
+        if row["invocation_id"] not in stored:
+            for open_finding in _refuted(row):
+                proof = _with(proof, open_finding)
+    return proof if proof.open else state
+
+
+def _refuted(row: Row) -> Iterator[OpenFinding]:
+    """What a stored result refutes, and an audit would keep open."""
+    check, at = row["check"], row["generated_at"]
+    for finding in findings_of(row):
+        if check not in RUNNING and finding.level is Level.FAIL and stays_open(check, finding):
+            yield OpenFinding(finding=finding, check=check, first_seen=at, last_seen=at)
+
+
+def _with(proof: SinkProof, open_finding: OpenFinding) -> SinkProof:
+    """The state with this finding, unless it is open or accepted there: then it is reported with its age."""
+    told = replace(open_finding, finding=open_finding.finding.as_said)
+    if any(known.check == told.check and known.includes(told.finding) for known in proof.open):
+        return proof
+    return replace(proof, open=(*proof.open, told))
