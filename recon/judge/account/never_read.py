@@ -14,11 +14,18 @@ from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
 
 
+_OF_WHICH_TOPIC = (
+    "the hook did not learn the topic id when offsets of these numbers were read: compare with the rows whether they are "
+    "records of this topic, then accept it"
+)
+
+
 class Unread(NamedTuple):
     """Offsets that the stream went past.
 
     `hole` is where it did; None where reading began behind them. `again` is whether it began so in a topic that was
-    created again, whose first records are as good as any.
+    created again, whose first records are as good as any. `unnamed` is whether a micro-batch read offsets of these
+    numbers that may be the topic's or those of the one before it: the hook did not learn the topic id.
     """
 
     key: Key
@@ -26,9 +33,12 @@ class Unread(NamedTuple):
     span: Span
     hole: Hole | None = None
     again: bool = False
+    unnamed: bool = False
 
     def missed(self, source: Source) -> list[Missed]:
         """What the source says of them."""
+        if self.unnamed:
+            return [Missed(Code.INCONCLUSIVE, self.span, _OF_WHICH_TOPIC, self.incarnation.topic_id, said=False)]
         # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
         unknown = Code.GAP if self.hole is not None or self.again else Code.LOSS_RETENTION
         return list(source.missed(self.key, self.incarnation.topic_id, self.span, unknown))
@@ -45,7 +55,13 @@ def unread(covered: Coverage) -> Iterator[Unread]:
             first = incarnation.stretches[0]
             below = min(first.start, first.end)
             if below and covered.judged(first.first) and (number or key not in anywhere):
-                yield Unread(key, incarnation, Span(0, below), again=number > 0)
+                unnamed = incarnations[number - 1].unnamed_since if number else ()
+                read = Spans.of((stretch.start, stretch.end) for stretch in unnamed)
+                whole = Spans.of([(0, below)])
+                for span in whole.minus(read):
+                    yield Unread(key, incarnation, span, again=number > 0)
+                for span in whole.intersect(read):
+                    yield Unread(key, incarnation, span, again=True, unnamed=True)
     for key, incarnation, hole in judged_holes(covered):
         yield Unread(key, incarnation, Span(hole.start, hole.end), hole)
 
