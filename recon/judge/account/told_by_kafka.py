@@ -81,18 +81,6 @@ def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets
     return holes is not None and asked.of_entry[entry] <= holes + (counted.dropped or 0)
 
 
-def read_as_records(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-    """Kafka no longer has them; as many records were read as their micro-batch has offsets, and none was dropped."""
-    what = "were read as records, and no row carries them; Kafka no longer has these records"
-    told = Told(Code.GAP, what, records=True)
-    for entry, pieces in left.by_entry.items():
-        counted = sink.counts.counted[entry]
-        unsure = counted.explodes or counted.doubted or sink.doubles(entry)
-        if counted.missing_at_read != 0 or counted.dropped != 0 or unsure:
-            continue
-        yield from classified(_gone(sink, pieces), OffsetClass.LOST, HowKnown.COUNTED, told)
-
-
 def of_another_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Their topic was deleted and created again: what Kafka has under its name now are other records."""
     for piece in left.pieces:
@@ -230,7 +218,6 @@ WITHOUT_A_RECORD: Sequence[Provider] = (
     not_answered,
     found_lost,
     proved_before,
-    read_as_records,
     of_another_topic,
     deleted,
     had_a_record,

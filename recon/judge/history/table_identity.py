@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from recon.base.text import some
 from recon.judge.findings import Findings
 from recon.judge.history.table_changes import report_gone
 from recon.judge.history.table_history import TableHistory
@@ -32,9 +31,8 @@ def judge_identity(
     why, lacking = _known_otherwise(history, orphans, confirmed)
     former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, history)} - set(confirmed)
     why = why or _written_elsewhere(history, former - told)
-    begun, before = _begun_again(ledger, {*orphans} - former - told, confirmed)
-    lacking |= former | before
-    _report(history, ledger, why or begun, lacking - told, findings)
+    lacking |= former
+    _report(history, ledger, why, lacking - told, findings)
     return frozenset(lacking | (told - set(confirmed)))
 
 
@@ -63,11 +61,10 @@ def _report(history: TableHistory, ledger: LedgerSlice, why: str, unnamed: Colle
 
 
 def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:
-    """Of entries of a former table, which no finding names, the newest that no audit knew as such, in a sentence."""
-    log, unseen = history.log, [entry for entry in former if not _was_seen(history.heads[entry], history.known)]
-    if not unseen:
+    """The newest entry of a former table, of those that no finding names, in a sentence; "" for none."""
+    if not former:
         return ""
-    head = history.heads[max(unseen)]
+    log, head = history.log, history.heads[max(former)]
     at = f"the table at {log.location} has the id {log.table_id}, and {named(head)} was written to one with"
     return f"{at} the id {head.sink_table_id}"
 
@@ -79,13 +76,6 @@ def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
 
 def _brought_rows(head: EntryHead) -> bool:
     return head.sink_version is not None and head.rows_written != 0
-
-
-def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
-    """Whether an earlier audit saw that the entry is of a table that was there before: it knew a later one."""
-    if known is None or head.sink_table_id in (None, known.table_id):
-        return False
-    return _of_then(head, known)
 
 
 def _known_otherwise(
@@ -110,20 +100,3 @@ def _of_then(head: EntryHead, known: KnownTable) -> bool:
     if known.position is not None:
         return head.sequence <= known.position
     return head.committed_at < known.read_at
-
-
-def _begun_again(ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int]) -> tuple[str, set[int]]:
-    """Where the chain's versions begin again, in a sentence, and the entries before it whose commits are not there.
-
-    A restored entry does not know its table's id.
-    """
-    why, begun, highest = "", -1, (-1, -1)  # version and entry of the orphan with the highest version so far
-    for entry in sorted({*orphans, *confirmed}):
-        head, version = ledger.heads[entry], ledger.heads[entry].sink_version
-        if version is not None and entry in orphans:
-            highest = max(highest, (version, entry))
-        elif version is not None and version <= highest[0]:
-            begun, orphan = entry, ledger.heads[highest[1]]
-            versions = some((f"{named(orphan)} as version {highest[0]}", f"later {named(head)} as {version}"))
-            why = why or f"the versions of the table begin again: the ledger has {versions}"
-    return why, {entry for entry in orphans if entry < begun}

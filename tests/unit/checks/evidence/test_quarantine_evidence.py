@@ -249,6 +249,7 @@ def test_a_commit_that_a_crash_left_unrecorded_is_seen_behind_a_release() -> Non
     releases = [release(n, 3, sink_version=2 + n) for n in range(2)]
     later = Entry(2, (20, 30), sink_version=4)
     slice_ = ledger(first, releases[1], later, anchors=2, complete=False)  # release 0 lies before the period
+    slice_ = replace(slice_, recorded=[(-1, 0, 2)])  # the whole ledger has it
     commits = [commit(v, e) for v, e in enumerate([first, crashed, *releases, later])]
     since = START + timedelta(minutes=3, seconds=30)
     verdict = DeltaHistory().judge(witnesses(slice_, delta=delta(*commits), period_from=since))
