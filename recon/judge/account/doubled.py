@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from recon.base.text import some
 from recon.judge.history.table_history import TableHistory
 from recon.judge.row_counts import Counts
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition
@@ -18,8 +17,7 @@ Doubled = tuple[str, int, int, int, int]  # topic, partition, start, end, rows o
 def doubled(counts: Counts, table: TableHistory | None, rows: SinkRows | None) -> tuple[list[Doubled], list[str]]:
     """The ranges whose offsets have several rows, and sentences on what is doubled somewhere."""
     if rows is None:
-        again = (table.committed_again if table is not None else {}).items()
-        return [], [f"micro-batch {number} was committed as versions {some(several)}" for (_, number), several in again]
+        return list(_committed_again(counts, table)), []
     groups = [group for where, of in rows.groups.items() if _is_one_topic(counts, where) for group in of]
     found = {**_searched(rows), **_several(groups)}
     unclear = [_unclear(group) for group in groups if group.rows % max(group.present.size, 1)]
@@ -63,3 +61,14 @@ def _unclear(group: RowGroup) -> str:
         f"{group.topic}-{group.partition}: micro-batch {group.batch_id} has {group.rows:,} rows of "
         f"{group.present.size:,} offsets; which have several is not known"
     )
+
+
+def _committed_again(counts: Counts, table: TableHistory | None) -> Iterator[Doubled]:
+    """What a micro-batch read that several commits are of."""
+    ledger, again = counts.ledger, table.committed_again if table is not None else {}
+    for entry in counts.counted if again else ():
+        head = ledger.heads[entry]
+        if several := again.get((head.epoch, head.batch_id)):
+            for read in ledger.ranges.of(entry):
+                if read.span.size > 0:
+                    yield read.topic, read.partition, *read.span, len(several)

@@ -232,7 +232,7 @@ class QuarantineLog(TableHistory):
     @property
     def needs_count(self) -> bool:
         """Whether the rows of the table must be counted."""
-        in_ledger = self.is_complete and (self.exists or quarantines(self.ledger))
+        in_ledger = quarantines(self.ledger) or (self.is_complete and self.exists)
         return self._is_questioned or self._is_unknown or in_ledger
 
     def needs_answer(self, counted: QuarantinedRows | Unavailable | None) -> bool:
