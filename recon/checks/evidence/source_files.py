@@ -72,11 +72,7 @@ class SourceFilesRead(AgeCheck):
             return findings.verdict("")
         folder = _Folder(newest, read[newest], source, ledger, witnesses, findings)
         folder.judge(self.limits)
-        return self._verdict(folder)
-
-    def _verdict(self, folder: _Folder) -> Verdict:
-        source = folder.source
-        return folder.findings.verdict(
+        return findings.verdict(
             _message(source, folder.come_to, len(folder.waiting)),
             log_entries=0 if source.last is None else source.last + 1,
             files=source.files,

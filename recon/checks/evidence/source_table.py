@@ -73,13 +73,10 @@ class SourceTableVersions(AgeCheck):
         reading = _Reading(newest, position_of(frontier), table, ledger, witnesses, findings)
         reading.judge(self.limits)
         waiting = plural(len(reading.waiting), "later version")
-        return self._verdict(f"{table.location} read up to {place(frontier)}; {waiting} with rows to read", reading)
-
-    def _verdict(self, message: str, reading: _Reading) -> Verdict:
-        return reading.findings.verdict(
-            message,
+        return findings.verdict(
+            f"{table.location} read up to {place(frontier)}; {waiting} with rows to read",
             limits=self.limits_told,
-            versions=[reading.table.first_retained or 0, reading.table.last or 0],
+            versions=[table.first_retained or 0, table.last or 0],
             read_up_to=list(reading.come_to),
             waiting=sorted(reading.waiting),
             rows=reading.rows,

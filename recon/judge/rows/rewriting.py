@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
@@ -172,26 +172,15 @@ class MicroBatch:
 
     against: SourceCounts
     entry: int
+    counts: Counts = field(init=False)
+    source: Source = field(init=False)
+    head: EntryHead = field(init=False)
+    counted: Counted = field(init=False)
 
-    @property
-    def counts(self) -> Counts:
-        """The counts of all."""
-        return self.against.counts
-
-    @property
-    def source(self) -> Source:
-        """What it read from."""
-        return self.against.source
-
-    @property
-    def head(self) -> EntryHead:
-        """Its entry."""
-        return self.counts.ledger.heads[self.entry]
-
-    @property
-    def counted(self) -> Counted:
-        """The counts of its entry."""
-        return self.counts.counted[self.entry]
+    def __post_init__(self) -> None:
+        counts, entry = self.against.counts, self.entry
+        head, counted = counts.ledger.heads[entry], counts.counted[entry]
+        self.__dict__.update(counts=counts, source=self.against.source, head=head, counted=counted)
 
     @cached_property
     def ranges(self) -> Sequence[OffsetSpan]:
