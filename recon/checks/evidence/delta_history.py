@@ -23,17 +23,7 @@ from recon.judge.history.table_changes import judge_changes
 from recon.judge.history.table_history import TableHistory, reported
 from recon.judge.history.table_identity import judge_identity
 from recon.judge.open_findings import recheck
-from recon.model import (
-    Code,
-    EntryHead,
-    LedgerSlice,
-    TableCommit,
-    TableLog,
-    Verdict,
-    Witnesses,
-    known,
-    why_unknown,
-)
+from recon.model import Code, EntryHead, LedgerSlice, TableCommit, TableLog, Verdict, Witnesses, known, why_unknown
 from recon.model.integrity import verify_stamps
 from recon.model.ledger import named
 

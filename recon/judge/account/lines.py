@@ -254,9 +254,7 @@ def _cut_of_partition(ranges: _Ranges, known: Sequence[tuple[Span, OffsetClass, 
     )
 
 
-def _disjoint(
-    known: Iterable[tuple[Span, OffsetClass, HowKnown]],
-) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
+def _disjoint(known: Iterable[tuple[Span, OffsetClass, HowKnown]]) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
     """In the order of their offsets; where two meet, the first one's class counts."""
     seen, found = GrowingSpans(), []
     for span, of_class, how in known:

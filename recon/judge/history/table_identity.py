@@ -12,11 +12,7 @@ from recon.model.ledger import named
 
 
 def judge_identity(
-    history: TableHistory,
-    ledger: LedgerSlice,
-    orphans: Collection[int],
-    confirmed: Collection[int],
-    findings: Findings,
+    history: TableHistory, ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int], findings: Findings
 ) -> frozenset[int]:
     """Adds findings where the table is another one than entries or an earlier audit know; gives the entries it lacks.
 
