@@ -47,10 +47,7 @@ class SinkCommits(EvidenceCheck):
         findings = Findings.of(witnesses)
         judge_unrecorded(case.unrecorded, findings, observed=case.observed)
         judge_repeated(history, case.writing.guarantee, findings, placed_by_rows=witnesses.placed_by_rows)
-        record = history.log.record
-        brought_rows = isinstance(record, RecordCount) and record.rows != 0
-        brought_rows |= any(head.rows_written != 0 for head in history.heads)
-        if history.log.gone and ledger.heads and brought_rows:
+        if history.log.gone and ledger.heads and _brought_rows(history):
             _report_gone(history, findings)
         else:
             _judge_rows(history, findings)
@@ -74,6 +71,13 @@ class SinkCommits(EvidenceCheck):
             commits=len(history.own_writes),
             guarantee=witnesses.guarantees.get(witnesses.sink or "", ""),
         )
+
+
+def _brought_rows(history: RecordHistory) -> bool:
+    """Whether any write is known that may have brought rows."""
+    record = history.log.record
+    in_record = isinstance(record, RecordCount) and record.rows != 0
+    return in_record or any(head.rows_written != 0 for head in history.heads)
 
 
 def _report_gone(history: RecordHistory, findings: Findings) -> None:

@@ -74,7 +74,7 @@ class SourceFilesRead(AgeCheck):
         folder.judge(self.limits)
         return findings.verdict(
             _message(source, folder.come_to, len(folder.waiting)),
-            log_entries=0 if source.last is None else source.last + 1,
+            log_entries=folder.log_end,
             files=source.files,
             read_up_to=folder.come_to,
             waiting=len(folder.waiting),
@@ -127,6 +127,11 @@ class _Folder:
         logged = (files for number, files in self.source.entries.items() if number >= self.come_to)
         return [*self.source.waiting, *chain.from_iterable(logged)]
 
+    @property
+    def log_end(self) -> int:
+        """The number behind the last log entry."""
+        return 0 if self.source.last is None else self.source.last + 1
+
     def judge(self, limits: Limits) -> None:
         """Judges what was not read, and what changed in what was; `limits` are those of the age."""
         self._judge_log()
@@ -151,7 +156,7 @@ class _Folder:
             self._add(late, f"{why}; see whether the query runs and keeps up", about="waiting")
 
     def _judge_log(self) -> None:
-        end = 0 if self.source.last is None else self.source.last + 1
+        end = self.log_end
         if self.come_to > end:
             self._add(
                 Code.MUTATED,

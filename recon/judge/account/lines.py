@@ -60,10 +60,8 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     rows = None if case.judged_by_counts or evidence.looks_for_repeated_alone else evidence.sink
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
-    # Offsets that an earlier audit found without a row, and nobody answered: counts alone do not bring them back.
-    remembered = _of_findings(case.proof, topics, lambda open_: open_.check == CHECK and open_.is_loss)
     found = [
-        *_cut(ranges.take(counted), remembered, _COUNTED),
+        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -203,6 +201,11 @@ def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
         for piece, found in pieces
         if piece.key[:2] in number
     )
+
+
+def _is_remembered(open_: OpenFinding) -> bool:
+    """Whether an earlier audit found offsets without a row, and nobody answered; counts do not bring them back."""
+    return open_.check == CHECK and open_.is_loss
 
 
 def _of_findings(proof: SinkProof | None, topics: Sequence[Topic], wanted: Callable[[OpenFinding], bool]) -> _Known:

@@ -18,9 +18,10 @@ from recon.model.proof import SinkProof
 
 def not_answered(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka gave no answer about their topic partition, or not one that reaches them."""
-    for where, pieces in _of_todays_topic(sink, left):
-        answer = sink.source.answers.get(where)
-        what, unclear = "are in no row, and Kafka could not be read to explain them", Spans.of(_of(pieces))
+    for where, of_partition in left.by_partition.items():
+        pieces = [piece for piece in of_partition if not _is_of_another_topic(sink, piece)]
+        answer, unclear = sink.source.answers.get(where), Spans.of((piece.start, piece.end) for piece in pieces)
+        what = "are in no row, and Kafka could not be read to explain them"
         if answer is not None:
             why = answer.truncated or "the probe did not reach them"
             what = f"are in no row, and Kafka could not explain them: {why}"
@@ -171,10 +172,6 @@ def _never_there(sink: SinkRows, piece: Piece) -> Classified:
     return Classified.for_good_unknown(piece, what)
 
 
-def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
-    return ((piece.start, piece.end) for piece in pieces)
-
-
 def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
     """What Kafka no longer has of them: it deleted them, or the topic."""
     for piece in pieces:
@@ -182,12 +179,6 @@ def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
             yield piece
         elif (answer := sink.source.answers.get(piece.where)) is not None:
             yield from inside((piece,), _deleted(answer))
-
-
-def _of_todays_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[tuple[TopicPartition, Sequence[Piece]]]:
-    """The offsets by topic partition, but for those of a topic that was deleted."""
-    for where, pieces in left.by_partition.items():
-        yield where, [piece for piece in pieces if not _is_of_another_topic(sink, piece)]
 
 
 def _is_of_another_topic(sink: SinkRows, piece: Piece) -> bool:

@@ -25,7 +25,8 @@ def judge_identity(
     """
     told = history.told_gone
     why, lacking = _known_otherwise(history, orphans, confirmed)
-    former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, history)} - set(confirmed)
+    former = {i for i, head in enumerate(ledger.heads) if _brought_rows(head) and not history.in_this_table(head)}
+    former -= {*confirmed}
     why = why or _written_elsewhere(history, former - told)
     lacking |= former
     _report(history, ledger, why, lacking - told, findings)
@@ -63,11 +64,6 @@ def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:
     log, head = history.log, history.heads[max(former)]
     at = f"the table at {log.location} has the id {log.table_id}, and {named(head)} was written to one with"
     return f"{at} the id {head.sink_table_id}"
-
-
-def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
-    """Whether an entry's rows were written to a table that was there before this one."""
-    return _brought_rows(head) and not history.in_this_table(head)
 
 
 def _brought_rows(head: EntryHead) -> bool:

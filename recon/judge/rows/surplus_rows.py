@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -263,7 +263,9 @@ def _judge_searched(sink: SinkRows) -> None:
     mine = _ever_read(_accounted_for(sink.counts, table), sink.proof)
     stamps = _stamps_of_others(sink)
     theirs = _read_by(stamps)
-    for group in _repeated(sink, {topic for topic, _ in mine}):
+    topics_of_ours = {topic for topic, _ in mine}
+    # Of a sink without history, rows of topics that it reads.
+    for group in (group for group in sink.rows.repeated if table is not None or group.topic in topics_of_ours):
         where, each = (group.topic, group.partition), group.rows // group.present.size
         read, topics = theirs.get(where, Spans()), _topics_read(sink, where)
         if repeats or 1 < topics >= each:
@@ -274,11 +276,6 @@ def _judge_searched(sink: SinkRows) -> None:
             own = group.present.minus(read.minus(mine.get(where, Spans()))).minus(_told(sink, where))
             _report_doubled(sink, group, own, topics)
     _judge_other_pipelines(sink, stamps, mine)
-
-
-def _repeated(sink: SinkRows, topics: Collection[str]) -> Sequence[RowGroup]:
-    """What the search found; of a sink without history, in topics that it reads."""
-    return [group for group in sink.rows.repeated if sink.table is not None or group.topic in topics]
 
 
 def _stamps_of_others(sink: SinkRows) -> Sequence[ReconStamp]:
