@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from recon.base.text import some
 from recon.judge.findings import Findings
 from recon.judge.history.table_changes import report_gone
 from recon.judge.history.table_history import TableHistory
@@ -28,8 +29,9 @@ def judge_identity(
     former = {i for i, head in enumerate(ledger.heads) if _brought_rows(head) and not history.in_this_table(head)}
     former -= {*confirmed}
     why = why or _written_elsewhere(history, former - told)
-    lacking |= former
-    _report(history, ledger, why, lacking - told, findings)
+    begun, before = _begun_again(ledger, {*orphans} - former - told, confirmed)
+    lacking |= former | before
+    _report(history, ledger, why or begun, lacking - told, findings)
     return frozenset(lacking | (told - set(confirmed)))
 
 
@@ -92,3 +94,20 @@ def _of_then(head: EntryHead, known: KnownTable) -> bool:
     if known.position is not None:
         return head.sequence <= known.position
     return head.committed_at < known.read_at
+
+
+def _begun_again(ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int]) -> tuple[str, set[int]]:
+    """Where the chain's versions begin again, in a sentence, and the entries before it whose commits are not there.
+
+    A restored entry does not know its table's id.
+    """
+    why, begun, highest = "", -1, (-1, -1)  # version and entry of the orphan with the highest version so far
+    for entry in sorted({*orphans, *confirmed}):
+        head, version = ledger.heads[entry], ledger.heads[entry].sink_version
+        if version is not None and entry in orphans:
+            highest = max(highest, (version, entry))
+        elif version is not None and version <= highest[0]:
+            begun, orphan = entry, ledger.heads[highest[1]]
+            versions = some((f"{named(orphan)} as version {highest[0]}", f"later {named(head)} as {version}"))
+            why = why or f"the versions of the table begin again: the ledger has {versions}"
+    return why, {entry for entry in orphans if entry < begun}

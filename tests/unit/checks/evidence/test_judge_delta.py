@@ -166,11 +166,12 @@ def test_another_id_than_the_last_audit_read() -> None:
 
 
 def test_versions_that_begin_again() -> None:
-    """Restored entries do not know the id of their table: each lacks its commit."""
     again = [Entry(i, (10 * i, 10 * i + 10), sink_version=i - 4) for i in (4, 5)]
     anew = [commit(entry.batch_id - 4, entry) for entry in again]
     verdict = judged(delta(*anew), ledger(*ENTRIES, *again))
-    assert [(f.code, f.batch_id) for f in verdict.findings] == [(Code.LEDGER_ORPHAN, i) for i in range(4)]
+    assert [(f.start_offset, f.end_offset) for f in verdict.findings if f.code is Code.GAP] == [(0, 40)]
+    assert set(codes(verdict)) == {Code.GAP, Code.MUTATED}
+    assert same_message(next(f.message for f in verdict.findings if f.code is Code.MUTATED))
 
 
 def test_a_log_that_ends_before_the_version_read_last() -> None:
