@@ -233,7 +233,9 @@ def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:
 
 def _cut_of_partition(ranges: _Ranges, known: Sequence[tuple[Span, OffsetClass, HowKnown]], how: int) -> _Columns:
     ranges = ranges.take(np.argsort(ranges.start, kind="stable"))
-    pieces = list(_disjoint(known))
+    seen = GrowingSpans()  # where two meet, the first one's class counts
+    parts = ((new, of_class, known_by) for span, of_class, known_by in known for new in seen.add(*span))
+    pieces = sorted(parts, key=lambda piece: piece[0])
     starts = np.array([span.start for span, *_ in pieces], np.int64)
     ends = np.array([span.end for span, *_ in pieces], np.int64)
     points = np.unique(np.concatenate((ranges.start, ranges.end, starts, ends)))
@@ -245,24 +247,10 @@ def _cut_of_partition(ranges: _Ranges, known: Sequence[tuple[Span, OffsetClass, 
     lacks = (piece >= 0) & (low < ends[piece])
     classes = np.array([CLASSES.index(of_class) for _, of_class, _ in pieces], np.int8)
     hows = np.array([KNOWN.index(known_by) for *_, known_by in pieces], np.int8)
-    return _Columns(
-        ranges.topic[of],
-        ranges.partition[of],
-        low,
-        high,
-        high - low,
-        np.where(lacks, classes[piece], _IN_A_ROW).astype(np.int8),
-        np.where(lacks, hows[piece], how).astype(np.int8),
-        ranges.entry[of],
-    )
-
-
-def _disjoint(known: Iterable[tuple[Span, OffsetClass, HowKnown]]) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
-    """In the order of their offsets; where two meet, the first one's class counts."""
-    seen, found = GrowingSpans(), []
-    for span, of_class, how in known:
-        found += [(new, of_class, how) for new in seen.add(*span)]
-    yield from sorted(found, key=lambda piece: piece[0])
+    of_class = np.where(lacks, classes[piece], _IN_A_ROW).astype(np.int8)
+    known_by = np.where(lacks, hows[piece], how).astype(np.int8)
+    places = (ranges.topic[of], ranges.partition[of])
+    return _Columns(*places, low, high, high - low, of_class, known_by, ranges.entry[of])
 
 
 # -- by numbers per micro-batch ---------------------------------------------------------------------------------------
@@ -317,14 +305,9 @@ def _whole(ranges: _Ranges, offset_class: int, how: int) -> _Columns:
 
 
 def _columns(lines: Sequence[AccountLine]) -> _Columns:
-    numbers = np.array([line[:5] for line in lines], np.int64).reshape(-1, 5).T
-    topic, partition, start, end, offsets = numbers
+    topic, partition, start, end, offsets = np.array([line[:5] for line in lines], np.int64).reshape(-1, 5).T
     return _Columns(
-        topic,
-        partition,
-        start,
-        end,
-        offsets,
+        *(topic, partition, start, end, offsets),
         np.array([CLASSES.index(line.offset_class) for line in lines], np.int8),
         np.array([KNOWN.index(line.how) for line in lines], np.int8),
         np.array([line.entry for line in lines], np.int64),

@@ -76,12 +76,11 @@ def _judge_lost(sink: SinkRows) -> None:
         counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
         lost = counted.lost - _read_again(sink, entry)
         if lost > 0 and (head.epoch, head.batch_id) not in named_already:
-            sink.findings.add(
-                Code.GAP,
+            message = (
                 f"the sink was given {plural(head.rows_given or 0, 'row')} of {named(head)} and took in "
-                f"{head.rows_written or 0:,}: {lost:,} were lost in between",
-                head=head,
+                f"{head.rows_written or 0:,}: {lost:,} were lost in between"
             )
+            sink.findings.add(Code.GAP, message, head=head)
 
 
 def _may_have_lost(sink: SinkRows) -> list[int]:

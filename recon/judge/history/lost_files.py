@@ -52,15 +52,11 @@ def _report(file: DataFile, ledger: LedgerSlice, findings: Findings) -> bool:
     source, head = readers[0] if readers else (0, None)
     key = Key(source, file.topic, file.partition)
     by = f" of {named(head)}" if head is not None else ""
-    findings.add(
-        Code.GAP,
+    message = (
         f"{key}: {offsets(*file.offsets)}{by} ({plural(file.rows or 0, 'row')}) were in a data file that is gone from "
-        "the store; a restart does not read them again",
-        head=head,
-        key=key,
-        span=file.offsets,
-        changed_by=(),
+        "the store; a restart does not read them again"
     )
+    findings.add(Code.GAP, message, head=head, key=key, span=file.offsets, changed_by=())
     return True
 
 

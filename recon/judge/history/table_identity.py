@@ -40,23 +40,17 @@ def _report(history: TableHistory, ledger: LedgerSlice, why: str, unnamed: Colle
     log = history.log
     if why:
         lost = "what was written to it before is gone; find out who did it, and read it again"
-        findings.add(
-            Code.MUTATED,
-            f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
-            about=f"another table: {log.table_id}",
-            changed_by=(),
-        )
+        message = f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}"
+        findings.add(Code.MUTATED, message, about=f"another table: {log.table_id}", changed_by=())
     if unnamed and (why or ledger.complete):  # an audit of the whole ledger names what those of a part of it could not
         of_gone = [entry in unnamed for entry in range(len(ledger.heads))]
         report_gone(ledger, of_gone, "were made before the table was made anew", findings)
     if why and not ledger.complete:
-        findings.add(
-            Code.GAP,
+        message = (
             f"rows that were written to {log.location} before the period are gone with the table that was there; "
-            "`recon audit --full` names their offsets",
-            about=f"before the period, another table: {log.table_id}",
-            changed_by=(),
+            "`recon audit --full` names their offsets"
         )
+        findings.add(Code.GAP, message, about=f"before the period, another table: {log.table_id}", changed_by=())
 
 
 def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:

@@ -358,13 +358,11 @@ def _judge_other_pipelines(sink: SinkRows, stamps: Sequence[ReconStamp], mine: d
         for where, spans in sorted(theirs.items()):
             key, both = Key(0, *where), spans.intersect(mine.get(where, Spans()))
             for span in both.intersect(repeated.get(where, Spans())):
-                sink.findings.add(
-                    Code.OVERLAP,
+                message = (
                     f"{key}: {offsets(*span)} were read by pipeline {pipeline}, sink {name} as well, which writes into "
-                    f"{sink.rows.location} too: let one pipeline write this topic",
-                    key=key,
-                    span=span,
+                    f"{sink.rows.location} too: let one pipeline write this topic"
                 )
+                sink.findings.add(Code.OVERLAP, message, key=key, span=span)
 
 
 def _read_by(stamps: Iterable[ReconStamp]) -> dict[TopicPartition, Spans]:
@@ -425,13 +423,11 @@ def _judge_strays(sink: SinkRows) -> None:
     for where, spans in sorted(sink.present.items()):
         key, strays = Key(0, *where), _strays(sink, spans, accounted.get(where, Spans()))
         if (hull := strays.hull) is not None:
-            sink.findings.add(
-                Code.UNSTAMPED,
+            message = (
                 f"{key}: rows carry {plural(strays.size, 'offset')} within {offsets(*hull)} that no ledger entry "
-                "accounts for: another program wrote them, or an entry is missing",
-                key=key,
-                span=hull,
+                "accounts for: another program wrote them, or an entry is missing"
             )
+            sink.findings.add(Code.UNSTAMPED, message, key=key, span=hull)
 
 
 def _strays(sink: SinkRows, spans: Spans, in_ledger: Spans) -> Spans:
