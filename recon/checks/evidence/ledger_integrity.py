@@ -92,12 +92,11 @@ def _judge_states(witnesses: Witnesses, findings: Findings) -> None:
         conflict = proofs.contradicted[sink]
         findings.add(Code.TAMPERED, conflict.sentence, about=conflict.about)
     if sink in proofs.results_changed:
-        findings.add(
-            Code.TAMPERED,
+        sentence = (
             f"{proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else its "
-            "results recorded for later audits may be forgotten",
-            about=f"results of {proofs.of_sink[sink].invocation_id}",
+            "results recorded for later audits may be forgotten"
         )
+        findings.add(Code.TAMPERED, sentence, about=f"results of {proofs.of_sink[sink].invocation_id}")
     if sink in proofs.heads_unknown:
         message = f"whether the entries lead to the head that was signed is not known: {proofs.heads_unknown[sink]}"
         findings.add(Code.INCONCLUSIVE, message, about="signed heads")

@@ -149,21 +149,16 @@ def _judge_changes(history: RecordHistory, findings: Findings) -> None:
         # Many at once, as where old folders are removed, are one finding to accept.
         alone = first is last
         who = named(first) if alone else f"{named(first)} to micro-batch {last.batch_id}"
-        findings.add(
-            Code.MUTATED,
+        sentence = (
             f"{where} no longer has all that {who} wrote: {writes[0].lacks}{'' if alone else ', and more'}; find out "
-            "what changes it, and restore it from a copy",
-            about="" if alone else who,
-            head=first if alone else None,
-            changed_by=(),
+            "what changes it, and restore it from a copy"
         )
+        findings.add(Code.MUTATED, sentence, about="" if alone else who, head=first if alone else None, changed_by=())
     if changes.replaced:
-        findings.add(
-            Code.MUTATED,
-            f"rows that were written are gone: {changes.replaced}; find out what changes it, and write them again",
-            about=changes.replaced,
-            changed_by=(),
+        sentence = (
+            f"rows that were written are gone: {changes.replaced}; find out what changes it, and write them again"
         )
+        findings.add(Code.MUTATED, sentence, about=changes.replaced, changed_by=())
     if changes.foreign:
         findings.add(
             Code.UNSTAMPED,

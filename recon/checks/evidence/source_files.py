@@ -156,12 +156,11 @@ class _Folder:
     def _judge_log(self) -> None:
         end = self.log_end
         if self.come_to > end:
-            self._add(
-                Code.MUTATED,
+            sentence = (
                 f"the log of files has {plural(end, 'entry', 'entries')}, and entry {self.come_to - 1} of it was read: "
-                "an older copy of the checkpoint was put in its place, and which files were read beyond is not known",
-                span=(end, self.come_to),
+                "an older copy of the checkpoint was put in its place, and which files were read beyond is not known"
             )
+            self._add(Code.MUTATED, sentence, span=(end, self.come_to))
         for span in self.source.missing:
             lacks = f"the log of files lacks {described(*span)}"
             message = f"{lacks}: which files they had is not known; restore the checkpoint"

@@ -29,13 +29,11 @@ def judge_files(history: TableHistory, ledger: LedgerSlice, findings: Findings) 
         changed_by=(),
     )
     if unnamed := [file for file in sorted(gone, key=_place) if not _report(file, ledger, findings)]:
-        findings.add(
-            Code.GAP,
+        sentence = (
             f"rows are gone with {plural(len(unnamed), 'data file')} whose statistics do not name offsets; source_rows "
-            "names them",
-            about=f"data files {exactly(file.path for file in unnamed)}",
-            changed_by=(),
+            "names them"
         )
+        findings.add(Code.GAP, sentence, about=f"data files {exactly(file.path for file in unnamed)}", changed_by=())
 
 
 def _place(file: DataFile) -> tuple[str, int, tuple[int, int]]:
