@@ -22,6 +22,7 @@ from recon.judge.row_counts import Counts
 from recon.judge.rows.of_sink import CHECK, RowEvidence, source_counts
 from recon.judge.rows.reasons import added_by_others
 from recon.judge.rows.sink_rows import SinkRows
+from recon.judge.source import Source
 from recon.model import Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
 from recon.model.grouping import grouped
@@ -79,7 +80,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
         doubts=unclear,
     )
     account = _accepted(_doubted(account, standing(case)), case.proof)
-    return _by_the_log(account, counts)
+    return _unnamed(_by_the_log(account, counts), counts, case.source)
 
 
 def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) -> Iterator[AccountLine]:
@@ -339,6 +340,20 @@ def _by_the_log(account: SinkAccount, counts: Counts) -> SinkAccount:
     uncounted = np.array([head.is_uncounted for head in counts.covered.slice.heads], np.bool_)
     of_log = (account.how == _COUNTED) & (account.entry >= 0) & uncounted[account.entry]
     return account.replace(how=np.where(of_log, KNOWN.index(HowKnown.LOG), account.how).astype(np.int8))
+
+
+def _unnamed(account: SinkAccount, counts: Counts, source: Source) -> SinkAccount:
+    """The account without the id of a topic that was read while nobody knew it, and may be another topic's since."""
+    covered, numbers, topic = counts.covered, {of: at for at, of in enumerate(account.topics)}, account.topic
+    for key, incarnations in covered.incarnations.items():
+        for incarnation in incarnations:
+            named = numbers.get((key.source, key.topic, incarnation.topic_id))
+            if named is None or not incarnation.unnamed_since or source.is_topic(key.topic, incarnation.topic_id):
+                continue
+            entries = np.concatenate([covered.entries[slice(*stretch.rows)] for stretch in incarnation.unnamed_since])
+            mine = (account.topic == named) & (account.partition == key.partition) & np.isin(account.entry, entries)
+            topic = np.where(mine, numbers.setdefault((key.source, key.topic, None), len(numbers)), topic)
+    return account.replace(topic=topic, topics=list(numbers))
 
 
 def _accepted(account: SinkAccount, proof: SinkProof | None) -> SinkAccount:

@@ -17,7 +17,7 @@ from recon.model.account import AccountLine, SinkAccount
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.model.proof import Acceptance, HeadConflict, OpenFinding, Proofs
-from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, Entry, gone, kafka, ledger, span
+from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, gone, kafka, ledger, span
 from tests.support.ledgers import ledgers
 from tests.support.witnesses import commit, delta, group, log_of, probe, regular_ledger, rows, sink_proof, witnesses
 
@@ -286,6 +286,15 @@ def test_rows_do_not_vouch_for_a_topic_that_two_sources_read() -> None:
 def test_a_count_that_the_log_alone_has_says_so() -> None:
     restored = ledger(FULL[0], Entry(1, (10, 20), status="rebuilt", rows_read=None, rows_filtered=None))
     assert [line[4] for line in lines(account(restored))] == ["counted during the write", "said by the log"]
+
+
+def test_a_topic_whose_id_was_not_known_when_it_was_read() -> None:
+    """It may have been created again since; where Kafka has the same id now, it was not."""
+    read = ledger(Entry(0, span(0, 5)), Entry(1, span(5, 9, topic_id=None)))
+    unknown, same = account(read, kafka=kafka(0, 30, topic_id="id-new")), account(read, kafka=kafka(0, 30))
+    ids = [[found.topics[line.topic][2] for line in found.lines()] for found in (unknown, same)]
+    assert ids == [[TOPIC_ID, None], [TOPIC_ID, TOPIC_ID]]
+    assert unknown.read == same.read == 9
 
 
 def test_another_pipeline_is_named_where_it_may_have_taken_a_row_while_others_are_doubled() -> None:
