@@ -9,9 +9,10 @@ or the log of the Delta table that was read, says how many records its ranges ho
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 
 from recon.base.text import plural
 from recon.judge.coverage import Key, by_partition
@@ -20,13 +21,14 @@ from recon.judge.row_counts import Counted, Counts
 from recon.judge.rows.sink_rows import TopicPartition
 from recon.judge.rows.transactions import ended_unread, read_uncommitted, read_while_open
 from recon.judge.source import Source
-from recon.model import Code, DeclaredRows, EntryHead
+from recon.model import Code, DeclaredRows, EntryHead, known
 from recon.model.delta_offsets import BEGINNING, is_delta
 from recon.model.file_offsets import is_files
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.proof import SinkProof
 
+_CONFIRMED = 200_000  # offsets whose records one audit counts though numbers of rows prove their micro-batches
 _STATE_UNRECORDED = (
     "was given rows of the query's state, and what went in was not recorded; add recon.ProgressListener to the session"
 )
@@ -77,13 +79,28 @@ class SourceCounts:
 
     @cached_property
     def to_confirm(self) -> Sequence[int]:
-        """Entries with as many rows as offsets: a row too many, and an offset without a record, would look the same.
+        """Entries of a query that writes without recon, with as many rows as offsets: a row too many, and an offset
+        without a record, would look the same.
 
-        Of a query that writes without recon, those in partitions where others have offsets without a record. The log of
-        another source than Kafka is read already, and tells of all.
+        All of those in partitions where others have offsets without a record, and of the rest as many as a bounded
+        reading of Kafka allows, in each audit others; none where no broker answers. The log of another source is read
+        already.
         """
-        proved = sorted(entry for entry, counted in self.counts.counted.items() if counted.proved)
-        return [entry for entry in proved if self.is_of_log or (self.observed and self.is_holed(entry))]
+        proved = {entry for entry, counted in self.counts.counted.items() if counted.proved}
+        if self.is_of_log:
+            return sorted(proved)
+        chosen = {entry for entry in proved if self.observed and self.is_holed(entry)}
+        asks = self.observed and known(self.source.kafka) is not None
+        return sorted(chosen.union(self._drawn(sorted(proved - chosen)) if asks else ()))
+
+    def _drawn(self, entries: list[int]) -> Iterator[int]:
+        """Some of the entries, in each audit others."""
+        ledger, most = self.counts.ledger, _CONFIRMED
+        Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}").shuffle(entries)
+        for entry in entries:
+            if 0 < self.counts.width[entry] <= most:
+                most -= self.counts.width[entry]
+                yield entry
 
     @cached_property
     def _holed(self) -> Set[TopicPartition]:
