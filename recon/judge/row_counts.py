@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, Self
 from typing_extensions import override
 
 from recon.base.lazy import np
-from recon.judge.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
+from recon.judge.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, by_partition, coverage, widths
 from recon.judge.second_calls import filtered_for_sure
 from recon.judge.stateful_operators import Operators
 from recon.model import CountedRows, EntryHead, LedgerSlice
@@ -124,6 +124,17 @@ class Counts:
         """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
         heads, later = self.ledger.heads, self.ledger.transforms_later
         return later is None and not any(h.status == "committed" and h.rows_read is not None for h in heads)
+
+    @cached_property
+    def repaired(self) -> Mapping[tuple[str, int], Spans]:
+        """The offsets that repairs read, each with a row."""
+        heads = self.ledger.heads
+        return by_partition(
+            read
+            for entry, counted in self.counted.items()
+            if heads[entry].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
+            for read in self.ranges_of(entry)
+        )
 
     @cached_property
     def judged(self) -> Mapping[tuple[str, int], ReadStretches]:

@@ -9,6 +9,7 @@ from recon.judge.row_counts import Counted
 from recon.judge.rows.reasons import is_attested
 from recon.judge.rows.rewriting import MicroBatch, SourceCounts, may_have_dropped
 from recon.model.account import HowKnown, OffsetClass
+from recon.model.offsets import Spans
 
 
 class Share(NamedTuple):
@@ -69,12 +70,14 @@ def _explained(batch: MicroBatch) -> Iterator[Share]:
 
 
 def _records(batch: MicroBatch, left: int) -> Iterator[Share]:
-    """Records of an entry that no counted row accounts for: lost, unless something filtered them or read them again."""
-    if left:
-        repaired = any(head.is_repair for head in batch.counts.ledger.heads)  # which may have read them again
-        unsure = repaired or may_have_dropped(batch.head, batch.counts, batch.counted.dropped)
+    """Records of an entry that no counted row accounts for: read again by a repair, filtered or lost."""
+    again = min(left, _read_again(batch))
+    if again:
+        yield Share(OffsetClass.IN_A_ROW, HowKnown.COUNTED, again)
+    if left > again:
+        unsure = may_have_dropped(batch.head, batch.counts, batch.counted.dropped)
         known = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING) if unsure else (OffsetClass.LOST, HowKnown.KAFKA)
-        yield Share(*known, left)
+        yield Share(*known, left - again)
 
 
 def _said_by_kafka(batch: MicroBatch) -> Sequence[Share] | None:
@@ -85,3 +88,11 @@ def _said_by_kafka(batch: MicroBatch) -> Sequence[Share] | None:
     compacts = all(batch.source.is_compacted(read.topic) for read in batch.ranges)
     kind = OffsetClass.COMPACTED if compacts else OffsetClass.MARKER
     return Share(kind, HowKnown.KAFKA, batch.held("absent")), Share(OffsetClass.ABORTED, HowKnown.KAFKA, aborted)
+
+
+def _read_again(batch: MicroBatch) -> int:
+    """How many offsets of a micro-batch repairs read once more, and have a row of each."""
+    again, repaired = 0, batch.counts.repaired
+    for read in batch.ranges if repaired else ():
+        again += Spans.of([read.span]).intersect(repaired.get((read.topic, read.partition), Spans())).size
+    return again
