@@ -265,12 +265,11 @@ class _Evaluation:
         order = self.order
         for name in (name for name, sink in self.sinks.items() if not sink.batches):
             if len(order) > 1:
-                self._of(name).add(
-                    Code.INCONCLUSIVE,
+                message = (
                     f"the ledger has no entry of sink {name}, and of others {plural(len(order), 'micro-batch')}: if it "
-                    "is new, restart the query and it begins with the next one; else run `recon ledger rebuild`",
-                    about="no entry of the sink",
+                    "is new, restart the query and it begins with the next one; else run `recon ledger rebuild`"
                 )
+                self._of(name).add(Code.INCONCLUSIVE, message, about="no entry of the sink")
             else:
                 has = [other for other in self.sinks if order[0] in self.sinks[other].batches]
                 lacking = self.sinks[name].lacks(self._offsets_read(order[0], has))
@@ -299,12 +298,11 @@ class _Evaluation:
         reads = {counted.read for counted in counts.values()}
         given = sum(counted.read - counted.filtered for counted in counts.values())
         if len(reads) == 1 and given > max(reads):
-            self.findings.add(
-                Code.DUPLICATE,
+            message = (
                 f"{named(head)}: {plural(max(reads), 'row')} were read, and {given:,} given to {some(counts)}: some "
-                "are in two routes, because `by` or the transform changed between two attempts",
-                head=head,
+                "are in two routes, because `by` or the transform changed between two attempts"
             )
+            self.findings.add(Code.DUPLICATE, message, head=head)
 
     def _judge_repairs(self) -> None:
         """Whether a route took in what a repair routed to it; the other routes have no such entry to compare."""
@@ -339,13 +337,12 @@ class _Evaluation:
             values = sink.known(which, key)
             if len(values) > 1:
                 head = sink.head(which)
-                self._of(name).add(
-                    Code.NONDETERMINISTIC,
+                message = (
                     f"{named(head)} of sink {name} was counted as {values[0]:,} rows {of} when it was written, and as "
                     f"{values[-1]:,} on a retry: the transform or `by` does not give the same each time, so a row may "
-                    "be in two routes or in none",
-                    head=head,
+                    "be in two routes or in none"
                 )
+                self._of(name).add(Code.NONDETERMINISTIC, message, head=head)
 
     def verdict(self) -> Verdict:
         """Judges every micro-batch of the period."""

@@ -23,17 +23,7 @@ from recon.judge.history.table_changes import judge_changes
 from recon.judge.history.table_history import TableHistory, reported
 from recon.judge.history.table_identity import judge_identity
 from recon.judge.open_findings import recheck
-from recon.model import (
-    Code,
-    EntryHead,
-    LedgerSlice,
-    TableCommit,
-    TableLog,
-    Verdict,
-    Witnesses,
-    known,
-    why_unknown,
-)
+from recon.model import Code, EntryHead, LedgerSlice, TableCommit, TableLog, Verdict, Witnesses, known, why_unknown
 from recon.model.integrity import verify_stamps
 from recon.model.ledger import named
 
@@ -137,12 +127,11 @@ def _counted(heads: Sequence[EntryHead]) -> Sequence[tuple[EntryHead, int]]:
 
 def _judge_entries(history: TableHistory, ledger: LedgerSlice, findings: Findings) -> None:
     if not history.exists:
-        findings.add(
-            Code.LEDGER_ORPHAN,
+        message = (
             f"there is no {history.log.words.table} at {history.location}, and the ledger claims commits in it: it was "
-            "removed or moved; correct the sink's target in recon.yml, or restore the table",
-            about=f"no table {history.location}",
+            "removed or moved; correct the sink's target in recon.yml, or restore the table"
         )
+        findings.add(Code.LEDGER_ORPHAN, message, about=f"no table {history.location}")
         return
     claims = history.claims()
     confirmed = {entry for entry, of in claims.items() if of.is_there}
@@ -201,13 +190,12 @@ def _report_unseen(commits: Sequence[TableCommit], findings: Findings) -> None:
     """Micro-batches that Spark wrote without recon, and of which nobody knows what they read."""
     numbers = sorted(commit.wrote[1] for commit in commits if commit.wrote is not None)
     if numbers:
-        findings.add(
-            Code.INCONCLUSIVE,
+        message = (
             f"{plural(len(numbers), 'micro-batch')} written without recon (batch_id {some(numbers)}) had no plan "
             "in the checkpoint when recon looked: what was read into them is not known; let `recon observe "
-            "--every 60s` run beside the stream, or audit before Spark has written 100 micro-batches more",
-            batch_id=numbers[-1],
+            "--every 60s` run beside the stream, or audit before Spark has written 100 micro-batches more"
         )
+        findings.add(Code.INCONCLUSIVE, message, batch_id=numbers[-1])
 
 
 def _report_version_gaps(delta: TableLog, findings: Findings) -> None:
@@ -219,12 +207,11 @@ def _report_version_gaps(delta: TableLog, findings: Findings) -> None:
         if after > before + 1
     ]
     if missing and delta.last is not None:
-        findings.add(
-            Code.INCONCLUSIVE,
+        message = (
             f"{delta.location}/_delta_log has no commit file for version {some(missing)}, though older ones are there: "
-            "what those commits did is not known; restore the files from a copy",
-            about=f"no commit file {exactly(missing)}",
+            "what those commits did is not known; restore the files from a copy"
         )
+        findings.add(Code.INCONCLUSIVE, message, about=f"no commit file {exactly(missing)}")
 
 
 # -- retention --------------------------------------------------------------------------------------------------------

@@ -97,13 +97,11 @@ class LagTrend(ProgressCheck):
                 continue
             when = f"in {duration(soonest.seconds)}" if soonest.seconds else "any moment now"
             more = f", the first of {plural(count, 'partition')}" if count > 1 else ""
-            findings.add(
-                code,
+            message = (
                 f"{soonest.key}: Kafka will delete unread records {when}{more} ({soonest.how}); read faster, or "
-                "let the topic keep them longer",
-                key=soonest.key,
-                start_offset=soonest.committed,
+                "let the topic keep them longer"
             )
+            findings.add(code, message, key=soonest.key, start_offset=soonest.committed)
             return
 
 

@@ -92,12 +92,11 @@ def _judge_states(witnesses: Witnesses, findings: Findings) -> None:
         conflict = proofs.contradicted[sink]
         findings.add(Code.TAMPERED, conflict.sentence, about=conflict.about)
     if sink in proofs.results_changed:
-        findings.add(
-            Code.TAMPERED,
+        sentence = (
             f"{proofs.results_changed[sink]}; what it refuted is in the proof and stays open, and what else its "
-            "results recorded for later audits may be forgotten",
-            about=f"results of {proofs.of_sink[sink].invocation_id}",
+            "results recorded for later audits may be forgotten"
         )
+        findings.add(Code.TAMPERED, sentence, about=f"results of {proofs.of_sink[sink].invocation_id}")
     if sink in proofs.heads_unknown:
         message = f"whether the entries lead to the head that was signed is not known: {proofs.heads_unknown[sink]}"
         findings.add(Code.INCONCLUSIVE, message, about="signed heads")
@@ -116,19 +115,17 @@ def _judge_position(witnesses: Witnesses, heads: Sequence[EntryHead], findings: 
     # A period that ends before now leaves out entries that are there.
     unbounded = witnesses.period_to >= witnesses.now
     if at is not None and at.entry_hash != known_end.entry_hash:
-        findings.add(
-            Code.TAMPERED,
+        message = (
             f"entry {at.sequence} of the ledger is another one than at the audit of {known_end.at:%Y-%m-%d %H:%M:%S}Z: "
-            "entries were replaced since",
-            head=at,
+            "entries were replaced since"
         )
+        findings.add(Code.TAMPERED, message, head=at)
     elif at is None and unbounded and (heads[-1].sequence if heads else 0) < known_end.sequence:
-        findings.add(
-            Code.TAMPERED,
+        message = (
             f"the ledger has no entry {known_end.sequence} any more, which the audit of "
-            f"{known_end.at:%Y-%m-%d %H:%M:%S}Z saw: entries were removed since",
-            about=f"entry {known_end.sequence} {known_end.entry_hash}",
+            f"{known_end.at:%Y-%m-%d %H:%M:%S}Z saw: entries were removed since"
         )
+        findings.add(Code.TAMPERED, message, about=f"entry {known_end.sequence} {known_end.entry_hash}")
 
 
 def _known_end(witnesses: Witnesses) -> ChainEnd | None:

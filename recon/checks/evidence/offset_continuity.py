@@ -205,13 +205,11 @@ def _report_recreated(covered: Coverage, findings: Findings) -> None:
                 recreated.setdefault((key.topic, new.stretches[0].first), (old, new))
     for (topic, entry), (old, new) in recreated.items():
         head = covered.slice.heads[entry]
-        findings.add(
-            Code.RECREATED,
+        message = (
             f"topic {topic} was deleted and created again before {named(head)}: its id was {old.topic_id} and is "
-            f"{new.topic_id}; whatever the old topic held beyond the ledger's end is gone",
-            head=head,
-            topic=topic,
+            f"{new.topic_id}; whatever the old topic held beyond the ledger's end is gone"
         )
+        findings.add(Code.RECREATED, message, head=head, topic=topic)
 
 
 def _report_epochs(covered: Coverage, findings: Findings) -> None:
@@ -221,11 +219,8 @@ def _report_epochs(covered: Coverage, findings: Findings) -> None:
         if old.epoch == new.epoch or not covered.judged(entry):
             continue
         query = "a new query_id" if old.query_id != new.query_id else "the same query_id and batch ids that start over"
-        findings.add(
-            Code.NEW_EPOCH,
-            f"epoch {new.epoch} begins with micro-batch {new.batch_id}: {query} ({new.query_id})",
-            head=new,
-        )
+        message = f"epoch {new.epoch} begins with micro-batch {new.batch_id}: {query} ({new.query_id})"
+        findings.add(Code.NEW_EPOCH, message, head=new)
 
 
 def _report_replays(covered: Coverage, findings: Findings) -> None:

@@ -81,13 +81,11 @@ def _brought_rows(history: RecordHistory) -> bool:
 
 
 def _report_gone(history: RecordHistory, findings: Findings) -> None:
-    findings.add(
-        Code.MUTATED,
+    message = (
         f"there is no table {history.location}: it was dropped or renamed, so the rows that were written to it are not "
-        "there; put it back, by its name or from a backup, or read the topic again on a new checkpoint",
-        about=f"no table {history.location}",
-        changed_by=(),
+        "there; put it back, by its name or from a backup, or read the topic again on a new checkpoint"
     )
+    findings.add(Code.MUTATED, message, about=f"no table {history.location}", changed_by=())
 
 
 def _judge_record(history: RecordHistory, findings: Findings) -> None:
@@ -101,14 +99,12 @@ def _judge_record(history: RecordHistory, findings: Findings) -> None:
     kept, rows_kept = now.kept if isinstance(now, RecordCount) else (0, None)
     if kept == writes and (None in (rows, rows_kept) or rows == rows_kept):
         return
-    findings.add(
-        Code.MUTATED,
+    message = (
         f"the sink's own record of writes to {history.location} was edited: up to number {number} it has "
         f"{plural(kept, 'write')} ({_rows(rows_kept)}), and had {writes:,} ({_rows(rows)}) at the audit of "
-        f"{proof.at:%Y-%m-%d %H:%M:%S}Z; `recon audit --full` names the micro-batches that the ledger has",
-        about=f"record up to {number}: {kept} writes, {rows_kept} rows",
-        changed_by=(),
+        f"{proof.at:%Y-%m-%d %H:%M:%S}Z; `recon audit --full` names the micro-batches that the ledger has"
     )
+    findings.add(Code.MUTATED, message, about=f"record up to {number}: {kept} writes, {rows_kept} rows", changed_by=())
 
 
 def _rows(rows: int | None) -> str:
@@ -122,22 +118,17 @@ def _judge_rows(history: RecordHistory, findings: Findings) -> None:
         since = f"after the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z"
     step = "source_rows names the offsets of rows whose micro-batch it reads"
     if gone > 0:
-        findings.add(
-            Code.MUTATED,
+        message = (
             f"{history.location} lacks {plural(gone, 'row')} that had been written: somebody removed rows {since}; "
-            f"{step}",
-            about=f"{gone} rows {since} {history.digest}",
-            rows=gone,
-            changed_by=(),
+            f"{step}"
         )
+        findings.add(Code.MUTATED, message, about=f"{gone} rows {since} {history.digest}", rows=gone, changed_by=())
     elif history.replaced:
-        findings.add(
-            Code.MUTATED,
+        message = (
             f"{history.location} has {history.replaced}: {since}, somebody put other rows in the place of some, or "
-            f"doubled some and removed as many; {step}",
-            about=f"replaced {since} {history.digest}",
-            changed_by=(),
+            f"doubled some and removed as many; {step}"
         )
+        findings.add(Code.MUTATED, message, about=f"replaced {since} {history.digest}", changed_by=())
     elif history.unknown:
         findings.add(
             Code.ATTESTED_ONLY,
@@ -158,21 +149,16 @@ def _judge_changes(history: RecordHistory, findings: Findings) -> None:
         # Many at once, as where old folders are removed, are one finding to accept.
         alone = first is last
         who = named(first) if alone else f"{named(first)} to micro-batch {last.batch_id}"
-        findings.add(
-            Code.MUTATED,
+        sentence = (
             f"{where} no longer has all that {who} wrote: {writes[0].lacks}{'' if alone else ', and more'}; find out "
-            "what changes it, and restore it from a copy",
-            about="" if alone else who,
-            head=first if alone else None,
-            changed_by=(),
+            "what changes it, and restore it from a copy"
         )
+        findings.add(Code.MUTATED, sentence, about="" if alone else who, head=first if alone else None, changed_by=())
     if changes.replaced:
-        findings.add(
-            Code.MUTATED,
-            f"rows that were written are gone: {changes.replaced}; find out what changes it, and write them again",
-            about=changes.replaced,
-            changed_by=(),
+        sentence = (
+            f"rows that were written are gone: {changes.replaced}; find out what changes it, and write them again"
         )
+        findings.add(Code.MUTATED, sentence, about=changes.replaced, changed_by=())
     if changes.foreign:
         findings.add(
             Code.UNSTAMPED,

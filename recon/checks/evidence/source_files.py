@@ -62,23 +62,17 @@ class SourceFilesRead(AgeCheck):
         findings = Findings.of(witnesses)
         newest = next(key for key in read_last(ledger) if key in read)
         if newest.topic != source.topic:
-            findings.add(
-                Code.RECREATED,
+            message = (
                 f"the checkpoint is of query {source.query_id}, and query {query_of(newest.topic)} read last: which "
-                "files that one read is not known any more; correct the pipeline's checkpoint, or restore it",
-                about=f"query {source.query_id}",
-                key=newest,
+                "files that one read is not known any more; correct the pipeline's checkpoint, or restore it"
             )
+            findings.add(Code.RECREATED, message, about=f"query {source.query_id}", key=newest)
             return findings.verdict("")
         folder = _Folder(newest, read[newest], source, ledger, witnesses, findings)
         folder.judge(self.limits)
-        return self._verdict(folder)
-
-    def _verdict(self, folder: _Folder) -> Verdict:
-        source = folder.source
-        return folder.findings.verdict(
+        return findings.verdict(
             _message(source, folder.come_to, len(folder.waiting)),
-            log_entries=0 if source.last is None else source.last + 1,
+            log_entries=folder.log_end,
             files=source.files,
             read_up_to=folder.come_to,
             waiting=len(folder.waiting),
@@ -131,6 +125,11 @@ class _Folder:
         logged = (files for number, files in self.source.entries.items() if number >= self.come_to)
         return [*self.source.waiting, *chain.from_iterable(logged)]
 
+    @property
+    def log_end(self) -> int:
+        """The number behind the last log entry."""
+        return 0 if self.source.last is None else self.source.last + 1
+
     def judge(self, limits: Limits) -> None:
         """Judges what was not read, and what changed in what was; `limits` are those of the age."""
         self._judge_log()
@@ -155,14 +154,13 @@ class _Folder:
             self._add(late, f"{why}; see whether the query runs and keeps up", about="waiting")
 
     def _judge_log(self) -> None:
-        end = 0 if self.source.last is None else self.source.last + 1
+        end = self.log_end
         if self.come_to > end:
-            self._add(
-                Code.MUTATED,
+            sentence = (
                 f"the log of files has {plural(end, 'entry', 'entries')}, and entry {self.come_to - 1} of it was read: "
-                "an older copy of the checkpoint was put in its place, and which files were read beyond is not known",
-                span=(end, self.come_to),
+                "an older copy of the checkpoint was put in its place, and which files were read beyond is not known"
             )
+            self._add(Code.MUTATED, sentence, span=(end, self.come_to))
         for span in self.source.missing:
             lacks = f"the log of files lacks {described(*span)}"
             message = f"{lacks}: which files they had is not known; restore the checkpoint"
@@ -174,12 +172,11 @@ class _Folder:
             ends = [read.end_offset for read in self.ledger.ranges.of(entry) if read.topic == self.key.topic]
             now = self.source.digests.get(max(ends, default=-1))
             if None not in (head.files_digest, now) and head.files_digest != now:
-                self._add(
-                    Code.MUTATED,
+                message = (
                     f"the log of files up to log entry {max(ends) - 1} is another one than {named(head)} read: an "
-                    "older copy of the checkpoint went on with other files; compare the rows, then accept this",
-                    head=head,
+                    "older copy of the checkpoint went on with other files; compare the rows, then accept this"
                 )
+                self._add(Code.MUTATED, message, head=head)
                 return
 
     def _judge_begun_again(self) -> None:
@@ -196,13 +193,12 @@ class _Folder:
         logged = chain.from_iterable(self.source.entries.values())
         again = [file for file in logged if file.modified <= heads[last].committed_at]
         if again:
-            self._add(
-                Code.INCONCLUSIVE,
+            message = (
                 f"query {query_of(self.key.topic)} began with a log of its own and read {plural(len(again), 'file')} "
                 f"from before {named(heads[last])} of query {query_of(key.topic)}: those that this one had read are in "
-                "the sink twice; compare the rows, then accept this",
-                head=heads[first],
+                "the sink twice; compare the rows, then accept this"
             )
+            self._add(Code.INCONCLUSIVE, message, head=heads[first])
 
     def _judge_twice(self) -> None:
         """Files that were read twice; a finding of each: by its log entry it would be that of another file there."""
@@ -227,12 +223,11 @@ class _Folder:
         """Files that changed after they were read."""
         for taken in self.source.replaced:
             again = _at(taken.modified_again)
-            self._add(
-                Code.INCONCLUSIVE,
+            message = (
                 f"{taken.path} was written again at {again}, after it was read in log entry {taken.entry}, and Spark "
-                "reads a file once: rows new in it are in no sink; compare them, then accept this",
-                about=f"{taken.path} in {taken.entry}, again {again}",
+                "reads a file once: rows new in it are in no sink; compare them, then accept this"
             )
+            self._add(Code.INCONCLUSIVE, message, about=f"{taken.path} in {taken.entry}, again {again}")
 
     def _add(self, code: Code, message: str, **where: Any) -> None:
         self.findings.add(code, f"{self.source.location}: {message}", key=self.key, **where)

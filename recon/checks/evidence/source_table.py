@@ -61,25 +61,20 @@ class SourceTableVersions(AgeCheck):
         findings = Findings.of(witnesses)
         newest = next(key for key in read_last(ledger) if is_delta(key.topic))
         if newest.topic != table.topic:
-            findings.add(
-                Code.RECREATED,
+            message = (
                 f"{table.location} has the id {table.table_id}, and what was read last is {newest}: the table was made "
-                "anew, and the query needs a fresh checkpoint, or recon.yml names another one than the query reads",
-                about=f"table {table.table_id}",
-                key=newest,
+                "anew, and the query needs a fresh checkpoint, or recon.yml names another one than the query reads"
             )
+            findings.add(Code.RECREATED, message, about=f"table {table.table_id}", key=newest)
             return findings.verdict("")
         frontier = coverage(ledger).incarnations[newest][-1].walked.frontier
         reading = _Reading(newest, position_of(frontier), table, ledger, witnesses, findings)
         reading.judge(self.limits)
         waiting = plural(len(reading.waiting), "later version")
-        return self._verdict(f"{table.location} read up to {place(frontier)}; {waiting} with rows to read", reading)
-
-    def _verdict(self, message: str, reading: _Reading) -> Verdict:
-        return reading.findings.verdict(
-            message,
+        return findings.verdict(
+            f"{table.location} read up to {place(frontier)}; {waiting} with rows to read",
             limits=self.limits_told,
-            versions=[reading.table.first_retained or 0, reading.table.last or 0],
+            versions=[table.first_retained or 0, table.last or 0],
             read_up_to=list(reading.come_to),
             waiting=sorted(reading.waiting),
             rows=reading.rows,
@@ -122,12 +117,11 @@ class _Reading:
         """Judges what was not read, and what changed in what was; `limits` are those of the age."""
         last, come_to = self.table.last or 0, self.come_to
         if come_to.version > last + 1:
-            self._add(
-                Code.MUTATED,
+            message = (
                 f" ends with version {last}, and version {come_to.version - 1} of it was read: an older copy was put "
-                "in its place, and what was read beyond cannot be compared any more",
-                span=(offset_of(last + 1, 0), offset_of(come_to.version, 0)),
+                "in its place, and what was read beyond cannot be compared any more"
             )
+            self._add(Code.MUTATED, message, span=(offset_of(last + 1, 0), offset_of(come_to.version, 0)))
         else:
             if not self.ledger.later:
                 self._judge_lost()
@@ -140,12 +134,11 @@ class _Reading:
         first, needed = self.table.first_retained or 0, self.come_to.version + self.come_to.in_snapshot
         if first > needed:
             span = (offset_of(needed, 0), offset_of(first, 0))
-            self._add(
-                Code.LOSS_RETENTION,
+            message = (
                 f": {self.key.offsets(*span)} were never read, and {self.key.log_starts_at(span[1])}: Spark stops the "
-                "query there, or leaves them out (failOnDataLoss: false); read the table as a whole once more",
-                span=span,
+                "query there, or leaves them out (failOnDataLoss: false); read the table as a whole once more"
             )
+            self._add(Code.LOSS_RETENTION, message, span=span)
 
     def _judge_waiting(self, limits: Limits) -> None:
         waiting, come_to = self.waiting, self.come_to
@@ -169,14 +162,12 @@ class _Reading:
             for read in self.ledger.ranges.of(entry) if head.is_micro_batch else ():
                 youngest = self._youngest(read) if read.topic == self.key.topic else None
                 if youngest is not None and youngest > head.committed_at + _CLOCKS_APART:
-                    self._add(
-                        Code.INCONCLUSIVE,
+                    message = (
                         f": {self.key.offsets(*read.span)} were committed up to {youngest:%Y-%m-%d %H:%M:%S}Z, and "
                         f"{named(head)} is of {head.committed_at:%Y-%m-%d %H:%M:%S}Z: clocks are apart, or an older "
-                        "copy of the table was written on, and not read; compare the rows, then accept this",
-                        head=head,
-                        span=read.span,
+                        "copy of the table was written on, and not read; compare the rows, then accept this"
                     )
+                    self._add(Code.INCONCLUSIVE, message, head=head, span=read.span)
 
     def _youngest(self, read: OffsetSpan) -> datetime | None:
         low, high = position_of(read.start_offset).version, position_of(read.end_offset).version
@@ -188,12 +179,11 @@ class _Reading:
         proof = self.witnesses.proofs.of_sink.get(self.ledger.sink)
         read = _commits_read(self.ledger, self.key, above=-1 if proof is None else proof.position)
         for span in read.intersect(Spans.of([(0, offset_of(self.table.first_retained or 0, 0))])):
-            self._add(
-                Code.INCONCLUSIVE,
+            message = (
                 f": the log no longer has {described(*span)}, so whether commits changed rows there, or gave rows once "
-                "more, is not known; audit within the log's retention",
-                span=span,
+                "more, is not known; audit within the log's retention"
             )
+            self._add(Code.INCONCLUSIVE, message, span=span)
 
     def _judge_changes(self) -> None:
         """Commits that changed rows, of those that the stream read or has to read next."""

@@ -62,7 +62,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(counted), _remembered(case.proof, topics), _COUNTED),
+        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -204,9 +204,9 @@ def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
     )
 
 
-def _remembered(proof: SinkProof | None, topics: Sequence[Topic]) -> _Known:
-    """Offsets that an earlier audit found without a row, and nobody answered; counts alone do not bring them back."""
-    return _of_findings(proof, topics, lambda open_: open_.check == CHECK and open_.is_loss)
+def _is_remembered(open_: OpenFinding) -> bool:
+    """Whether an earlier audit found offsets without a row, and nobody answered; counts do not bring them back."""
+    return open_.check == CHECK and open_.is_loss
 
 
 def _of_findings(proof: SinkProof | None, topics: Sequence[Topic], wanted: Callable[[OpenFinding], bool]) -> _Known:
@@ -234,7 +234,9 @@ def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:
 
 def _cut_of_partition(ranges: _Ranges, known: Sequence[tuple[Span, OffsetClass, HowKnown]], how: int) -> _Columns:
     ranges = ranges.take(np.argsort(ranges.start, kind="stable"))
-    pieces = list(_disjoint(known))
+    seen = GrowingSpans()  # where two meet, the first one's class counts
+    parts = ((new, of_class, known_by) for span, of_class, known_by in known for new in seen.add(*span))
+    pieces = sorted(parts, key=lambda piece: piece[0])
     starts = np.array([span.start for span, *_ in pieces], np.int64)
     ends = np.array([span.end for span, *_ in pieces], np.int64)
     points = np.unique(np.concatenate((ranges.start, ranges.end, starts, ends)))
@@ -246,26 +248,10 @@ def _cut_of_partition(ranges: _Ranges, known: Sequence[tuple[Span, OffsetClass, 
     lacks = (piece >= 0) & (low < ends[piece])
     classes = np.array([CLASSES.index(of_class) for _, of_class, _ in pieces], np.int8)
     hows = np.array([KNOWN.index(known_by) for *_, known_by in pieces], np.int8)
-    return _Columns(
-        ranges.topic[of],
-        ranges.partition[of],
-        low,
-        high,
-        high - low,
-        np.where(lacks, classes[piece], _IN_A_ROW).astype(np.int8),
-        np.where(lacks, hows[piece], how).astype(np.int8),
-        ranges.entry[of],
-    )
-
-
-def _disjoint(
-    known: Iterable[tuple[Span, OffsetClass, HowKnown]],
-) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
-    """In the order of their offsets; where two meet, the first one's class counts."""
-    seen, found = GrowingSpans(), []
-    for span, of_class, how in known:
-        found += [(new, of_class, how) for new in seen.add(*span)]
-    yield from sorted(found, key=lambda piece: piece[0])
+    of_class = np.where(lacks, classes[piece], _IN_A_ROW).astype(np.int8)
+    known_by = np.where(lacks, hows[piece], how).astype(np.int8)
+    places = (ranges.topic[of], ranges.partition[of])
+    return _Columns(*places, low, high, high - low, of_class, known_by, ranges.entry[of])
 
 
 # -- by numbers per micro-batch ---------------------------------------------------------------------------------------
@@ -320,14 +306,9 @@ def _whole(ranges: _Ranges, offset_class: int, how: int) -> _Columns:
 
 
 def _columns(lines: Sequence[AccountLine]) -> _Columns:
-    numbers = np.array([line[:5] for line in lines], np.int64).reshape(-1, 5).T
-    topic, partition, start, end, offsets = numbers
+    topic, partition, start, end, offsets = np.array([line[:5] for line in lines], np.int64).reshape(-1, 5).T
     return _Columns(
-        topic,
-        partition,
-        start,
-        end,
-        offsets,
+        *(topic, partition, start, end, offsets),
         np.array([CLASSES.index(line.offset_class) for line in lines], np.int8),
         np.array([KNOWN.index(line.how) for line in lines], np.int8),
         np.array([line.entry for line in lines], np.int64),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from recon.base.text import plural
 from recon.judge.account.fold import Classified, Told, folded
@@ -11,10 +11,10 @@ from recon.judge.account.recorded import LEFT_OUT, looked_for, recorded
 from recon.judge.account.records import RECORDS
 from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
-from recon.judge.history.table_history import TableHistory, removes_rows
+from recon.judge.history.table_history import removes_rows
 from recon.judge.row_counts import Piece
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code, ReconStamp, TableCommit
+from recon.model import Code
 from recon.model.account import OffsetClass
 from recon.model.ledger import named
 from recon.model.offsets import Spans
@@ -76,12 +76,11 @@ def _judge_lost(sink: SinkRows) -> None:
         counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
         lost = counted.lost - _read_again(sink, entry)
         if lost > 0 and (head.epoch, head.batch_id) not in named_already:
-            sink.findings.add(
-                Code.GAP,
+            message = (
                 f"the sink was given {plural(head.rows_given or 0, 'row')} of {named(head)} and took in "
-                f"{head.rows_written or 0:,}: {lost:,} were lost in between",
-                head=head,
+                f"{head.rows_written or 0:,}: {lost:,} were lost in between"
             )
+            sink.findings.add(Code.GAP, message, head=head)
 
 
 def _may_have_lost(sink: SinkRows) -> list[int]:
@@ -116,7 +115,10 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
     history = sink.table
     if history is None:
         return
-    for commit, stamp in _removed_by_others(history):
+    for commit in history.others:
+        stamp = commit.stamp
+        if stamp is None or commit.version <= history.first_claimed or not removes_rows(commit):
+            continue
         what = (
             f"version {commit.version} ({commit.operation}) of pipeline {stamp.pipeline}, sink "
             f"{stamp.sink} changed rows of {sink.rows.location}, and "
@@ -127,10 +129,3 @@ def _report_other_pipelines(sink: SinkRows, *, removed: bool) -> None:
         elif not history.is_complete and commit.version > history.known_version:
             unread = "rows of earlier micro-batches were not read: `recon audit --full` looks at them"
             sink.findings.add(Code.INCONCLUSIVE, what + unread, about=commit_of(commit))
-
-
-def _removed_by_others(history: TableHistory) -> Iterator[tuple[TableCommit, ReconStamp]]:
-    """Commits behind the first claimed one in which other pipelines of recon's took rows out of the table."""
-    for commit in history.others:
-        if commit.stamp is not None and commit.version > history.first_claimed and removes_rows(commit):
-            yield commit, commit.stamp

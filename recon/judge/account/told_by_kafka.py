@@ -18,9 +18,10 @@ from recon.model.proof import SinkProof
 
 def not_answered(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Kafka gave no answer about their topic partition, or not one that reaches them."""
-    for where, pieces in _of_todays_topic(sink, left):
-        answer = sink.source.answers.get(where)
-        what, unclear = "are in no row, and Kafka could not be read to explain them", Spans.of(_of(pieces))
+    for where, of_partition in left.by_partition.items():
+        pieces = [piece for piece in of_partition if not _is_of_another_topic(sink, piece)]
+        answer, unclear = sink.source.answers.get(where), Spans.of((piece.start, piece.end) for piece in pieces)
+        what = "are in no row, and Kafka could not be read to explain them"
         if answer is not None:
             why = answer.truncated or "the probe did not reach them"
             what = f"are in no row, and Kafka could not explain them: {why}"
@@ -79,18 +80,6 @@ def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets
     # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
     holes = counted.deficit if counted.missing_at_read is None else counted.missing_at_read
     return holes is not None and asked.of_entry[entry] <= holes + (counted.dropped or 0)
-
-
-def read_as_records(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-    """Kafka no longer has them; as many records were read as their micro-batch has offsets, and none was dropped."""
-    what = "were read as records, and no row carries them; Kafka no longer has these records"
-    told = Told(Code.GAP, what, records=True)
-    for entry, pieces in left.by_entry.items():
-        counted = sink.counts.counted[entry]
-        unsure = counted.explodes or counted.doubted or sink.doubles(entry)
-        if counted.missing_at_read != 0 or counted.dropped != 0 or unsure:
-            continue
-        yield from classified(_gone(sink, pieces), OffsetClass.LOST, HowKnown.COUNTED, told)
 
 
 def of_another_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
@@ -183,10 +172,6 @@ def _never_there(sink: SinkRows, piece: Piece) -> Classified:
     return Classified.for_good_unknown(piece, what)
 
 
-def _of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
-    return ((piece.start, piece.end) for piece in pieces)
-
-
 def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
     """What Kafka no longer has of them: it deleted them, or the topic."""
     for piece in pieces:
@@ -194,12 +179,6 @@ def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
             yield piece
         elif (answer := sink.source.answers.get(piece.where)) is not None:
             yield from inside((piece,), _deleted(answer))
-
-
-def _of_todays_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[tuple[TopicPartition, Sequence[Piece]]]:
-    """The offsets by topic partition, but for those of a topic that was deleted."""
-    for where, pieces in left.by_partition.items():
-        yield where, [piece for piece in pieces if not _is_of_another_topic(sink, piece)]
 
 
 def _is_of_another_topic(sink: SinkRows, piece: Piece) -> bool:
@@ -230,7 +209,6 @@ WITHOUT_A_RECORD: Sequence[Provider] = (
     not_answered,
     found_lost,
     proved_before,
-    read_as_records,
     of_another_topic,
     deleted,
     had_a_record,

@@ -29,13 +29,11 @@ def judge_files(history: TableHistory, ledger: LedgerSlice, findings: Findings) 
         changed_by=(),
     )
     if unnamed := [file for file in sorted(gone, key=_place) if not _report(file, ledger, findings)]:
-        findings.add(
-            Code.GAP,
+        sentence = (
             f"rows are gone with {plural(len(unnamed), 'data file')} whose statistics do not name offsets; source_rows "
-            "names them",
-            about=f"data files {exactly(file.path for file in unnamed)}",
-            changed_by=(),
+            "names them"
         )
+        findings.add(Code.GAP, sentence, about=f"data files {exactly(file.path for file in unnamed)}", changed_by=())
 
 
 def _place(file: DataFile) -> tuple[str, int, tuple[int, int]]:
@@ -52,15 +50,11 @@ def _report(file: DataFile, ledger: LedgerSlice, findings: Findings) -> bool:
     source, head = readers[0] if readers else (0, None)
     key = Key(source, file.topic, file.partition)
     by = f" of {named(head)}" if head is not None else ""
-    findings.add(
-        Code.GAP,
+    message = (
         f"{key}: {offsets(*file.offsets)}{by} ({plural(file.rows or 0, 'row')}) were in a data file that is gone from "
-        "the store; a restart does not read them again",
-        head=head,
-        key=key,
-        span=file.offsets,
-        changed_by=(),
+        "the store; a restart does not read them again"
     )
+    findings.add(Code.GAP, message, head=head, key=key, span=file.offsets, changed_by=())
     return True
 
 

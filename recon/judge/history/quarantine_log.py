@@ -162,11 +162,6 @@ class QuarantineLog(TableHistory):
         return None not in (before, self.log.table_id) and before != self.log.table_id
 
     @property
-    def is_written_anew(self) -> bool:
-        """Whether it is another table, and not recon alone wrote it."""
-        return self.is_replaced and bool(self.adding or self.removing or self.is_cut)
-
-    @property
     def is_older(self) -> bool:
         """Whether the log ends before what was judged of it."""
         version = self.before.version if self.before is not None else None
@@ -232,7 +227,7 @@ class QuarantineLog(TableHistory):
     @property
     def needs_count(self) -> bool:
         """Whether the rows of the table must be counted."""
-        in_ledger = self.is_complete and (self.exists or quarantines(self.ledger))
+        in_ledger = quarantines(self.ledger) or (self.is_complete and self.exists)
         return self._is_questioned or self._is_unknown or in_ledger
 
     def needs_answer(self, counted: QuarantinedRows | Unavailable | None) -> bool:
@@ -355,18 +350,19 @@ def _report_unread(reason: str, findings: Findings) -> None:
 
 def _judge_table(seen: QuarantineLog, findings: Findings) -> None:
     """Another table, and an older copy."""
-    if seen.before is None or not (seen.is_older or seen.is_written_anew):
+    # Another table that recon alone wrote has what it should have, by its count.
+    is_written_anew = seen.is_replaced and (seen.adding or seen.removing or seen.is_cut)
+    if seen.before is None or not (seen.is_older or is_written_anew):
         return
     was, now = (
         f"id {of[0]}, version {of[1]}"
         for of in ((seen.before.table_id, seen.before.version), (seen.log.table_id, seen.log.last))
     )
-    findings.add(
-        Code.MUTATED,
+    message = (
         f"{seen.table} ({now}) is another table, or an older copy, than an earlier audit read ({was}): its rows may be "
-        "others than those that were quarantined; find out who did it, and restore the table that was there",
-        about=f"quarantine ends with {now}, was read up to {was}",
+        "others than those that were quarantined; find out who did it, and restore the table that was there"
     )
+    findings.add(Code.MUTATED, message, about=f"quarantine ends with {now}, was read up to {was}")
 
 
 def _judge_files(seen: QuarantineLog, findings: Findings) -> None:
@@ -375,24 +371,22 @@ def _judge_files(seen: QuarantineLog, findings: Findings) -> None:
     if isinstance(gone, Unavailable):
         _report_unread(gone.reason, findings)
     elif gone:
-        findings.add(
-            Code.MUTATED,
+        message = (
             f"{seen.table} lacks {plural(len(gone), 'data file')} that its log names: {some(f.path for f in gone)}; "
-            "restore them from a copy, and find out what removes files past Delta",
-            about=f"quarantine files {exactly(sorted(file.path for file in gone))}",
+            "restore them from a copy, and find out what removes files past Delta"
         )
+        findings.add(Code.MUTATED, message, about=f"quarantine files {exactly(sorted(file.path for file in gone))}")
 
 
 def _judge_commits(seen: QuarantineLog, findings: Findings) -> None:
     """Commits of others that still act on the table."""
     for commit in filter(partial(_may_have_changed, seen), seen.removing):
-        findings.add(
-            Code.MUTATED,
+        message = (
             f"version {commit.version} of {seen.table} is {commit.operation or 'a commit without an operation'}, which "
             "recon did not make: rows that wait there may be gone, or have other values than were quarantined; find "
-            f"out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z, and compare with version {commit.version - 1}",
-            about=f"quarantine {commit_of(commit)}",
+            f"out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z, and compare with version {commit.version - 1}"
         )
+        findings.add(Code.MUTATED, message, about=f"quarantine {commit_of(commit)}")
     if strangers := [commit for commit in seen.adding if seen.stands(commit.version)]:
         what = some(f"{c.version} ({c.operation or 'no operation'})" for c in strangers)
         findings.add(
@@ -425,12 +419,11 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
     elif seen.is_complete and (told or seen.before is None):
         return  # source_rows reads the rows, and names the offsets that are in no table
     elif seen.before is None:
-        findings.add(
-            Code.INCONCLUSIVE,
+        message = (
             f"{seen.table} does not have {plural(lacks.rows, 'row')} that should wait there by the ledger's counts, "
-            "and no earlier audit counted them; `recon audit --full` looks whether the sink has them",
-            about=f"quarantine lacks {lacks.rows}",
+            "and no earlier audit counted them; `recon audit --full` looks whether the sink has them"
         )
+        findings.add(Code.INCONCLUSIVE, message, about=f"quarantine lacks {lacks.rows}")
     else:
         _report_missing(seen, lacks, before, findings, told)
 

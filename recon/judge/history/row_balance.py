@@ -217,14 +217,12 @@ class RowBalance:
         """Adds findings for rows that no commit of the log took away or added, and for what cannot be told of them."""
         rows, where, words = self.rows, self.history.location, self.history.log.words
         if never_read := self._never_read:
-            findings.add(
-                Code.INCONCLUSIVE,
+            message = (
                 f"the {words.table} at {where} no longer shows {never_read}, which no audit had read. Whether rows "
                 "were taken away there is not known: micro-batches replace rows, so that their number does not tell. "
-                "Compare the table with its source, then accept this, and audit within the log's retention",
-                about=f"not read: {never_read}",
-                changed_by=(),
+                "Compare the table with its source, then accept this, and audit within the log's retention"
             )
+            findings.add(Code.INCONCLUSIVE, message, about=f"not read: {never_read}", changed_by=())
         if rows is not None and rows.unknown:
             self._report_not_compared(rows, findings)
         elif rows is not None and rows.missing:

@@ -267,18 +267,11 @@ class TableHistory(SinkHistory):
     @override
     def _is_asked(self, write: SinkCommit, time: AuditTime, checkpoint: CheckpointWitness | None) -> bool:
         version = write.version or 0
-        if version <= self.looked_up_to or write.at > time.now or self._is_of_earlier(write, time.begin):
+        if version <= self.looked_up_to or write.at > time.now:
             return False
         # The entry comes a moment after the commit.
         may_follow = version > self.last_entered and entry_may_follow(write, time)
         return not may_follow and not self.is_in_progress(write, time.now, checkpoint)
-
-    def _is_of_earlier(self, write: SinkCommit, begin: datetime | None) -> bool:
-        """Whether a release or a repair is the business of earlier audits: only the newest before it are known."""
-        if begin is None or write.at >= begin:
-            return False
-        newer = (head for head in self.anchors if not head.is_micro_batch and head.epoch == write.stamp.epoch)
-        return any(head.batch_id > write.stamp.batch_id for head in newer)
 
     def commit_of(self, head: EntryHead) -> TableCommit | None:
         """What the log has under the version that an entry claims."""

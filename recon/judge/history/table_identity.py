@@ -13,11 +13,7 @@ from recon.model.ledger import named
 
 
 def judge_identity(
-    history: TableHistory,
-    ledger: LedgerSlice,
-    orphans: Collection[int],
-    confirmed: Collection[int],
-    findings: Findings,
+    history: TableHistory, ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int], findings: Findings
 ) -> frozenset[int]:
     """Adds findings where the table is another one than entries or an earlier audit know; gives the entries it lacks.
 
@@ -30,7 +26,8 @@ def judge_identity(
     """
     told = history.told_gone
     why, lacking = _known_otherwise(history, orphans, confirmed)
-    former = {i for i, head in enumerate(ledger.heads) if _is_elsewhere(head, history)} - set(confirmed)
+    former = {i for i, head in enumerate(ledger.heads) if _brought_rows(head) and not history.in_this_table(head)}
+    former -= {*confirmed}
     why = why or _written_elsewhere(history, former - told)
     begun, before = _begun_again(ledger, {*orphans} - former - told, confirmed)
     lacking |= former | before
@@ -43,49 +40,30 @@ def _report(history: TableHistory, ledger: LedgerSlice, why: str, unnamed: Colle
     log = history.log
     if why:
         lost = "what was written to it before is gone; find out who did it, and read it again"
-        findings.add(
-            Code.MUTATED,
-            f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
-            about=f"another table: {log.table_id}",
-            changed_by=(),
-        )
+        message = f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}"
+        findings.add(Code.MUTATED, message, about=f"another table: {log.table_id}", changed_by=())
     if unnamed and (why or ledger.complete):  # an audit of the whole ledger names what those of a part of it could not
         of_gone = [entry in unnamed for entry in range(len(ledger.heads))]
         report_gone(ledger, of_gone, "were made before the table was made anew", findings)
     if why and not ledger.complete:
-        findings.add(
-            Code.GAP,
+        message = (
             f"rows that were written to {log.location} before the period are gone with the table that was there; "
-            "`recon audit --full` names their offsets",
-            about=f"before the period, another table: {log.table_id}",
-            changed_by=(),
+            "`recon audit --full` names their offsets"
         )
+        findings.add(Code.GAP, message, about=f"before the period, another table: {log.table_id}", changed_by=())
 
 
 def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:
-    """Of entries of a former table, which no finding names, the newest that no audit knew as such, in a sentence."""
-    log, unseen = history.log, [entry for entry in former if not _was_seen(history.heads[entry], history.known)]
-    if not unseen:
+    """The newest entry of a former table, of those that no finding names, in a sentence; "" for none."""
+    if not former:
         return ""
-    head = history.heads[max(unseen)]
+    log, head = history.log, history.heads[max(former)]
     at = f"the table at {log.location} has the id {log.table_id}, and {named(head)} was written to one with"
     return f"{at} the id {head.sink_table_id}"
 
 
-def _is_elsewhere(head: EntryHead, history: TableHistory) -> bool:
-    """Whether an entry's rows were written to a table that was there before this one."""
-    return _brought_rows(head) and not history.in_this_table(head)
-
-
 def _brought_rows(head: EntryHead) -> bool:
     return head.sink_version is not None and head.rows_written != 0
-
-
-def _was_seen(head: EntryHead, known: KnownTable | None) -> bool:
-    """Whether an earlier audit saw that the entry is of a table that was there before: it knew a later one."""
-    if known is None or head.sink_table_id in (None, known.table_id):
-        return False
-    return _of_then(head, known)
 
 
 def _known_otherwise(

@@ -5,7 +5,8 @@ open transactions.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from recon.base.errors import LedgerError
@@ -37,16 +38,12 @@ class ReadUnder(NamedTuple):
 @kept
 def kafka_states(ledger: LedgerSlice) -> Sequence[KafkaState]:
     """The broker's answers in a slice, in the order in which it was asked; one that cannot be read is left out."""
-    return sorted(_states(ledger), key=lambda state: state.after)
-
-
-def _states(ledger: LedgerSlice) -> Iterator[KafkaState]:
+    states = []
     for head in ledger.heads:
         if head.kafka_state is not None:
-            try:
-                yield parse_kafka_state(head.kafka_state)
-            except LedgerError:
-                continue  # the entry was edited, which ledger_integrity reports
+            with suppress(LedgerError):  # the entry was edited, which ledger_integrity reports
+                states.append(parse_kafka_state(head.kafka_state))
+    return sorted(states, key=lambda state: state.after)
 
 
 def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: int) -> bool | None:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from recon.base.text import plural, some
 from recon.judge.history.quarantine_log import Missing, Quarantine, QuarantineLog, missing
-from recon.judge.history.table_history import TableHistory, changes_rows
+from recon.judge.history.table_history import changes_rows
 from recon.judge.row_counts import Counts, ReadStretches
 from recon.judge.rows.sink_rows import takes_rows
 from recon.model import AuditTime, EntryHead, LedgerSlice, QuarantinedRows, RowGroup, TableLog, Unavailable
-from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 from recon.model.wire.app_ids import claim_app_id
 from recon.model.wire.quarantine import parse_returned
@@ -29,8 +28,6 @@ def doubts(counts: Counts, quarantine: Quarantine, time: AuditTime) -> Iterator[
         yield f"{rows}, and there is no quarantine table"
     else:
         yield from _removed(counts.ledger, seen, quarantine.counted)
-        if other := list(_with_other_counts(counts, seen.log)):
-            yield f"the log of the quarantine table does not have the rows that were quarantined of {some(other)}"
         if unfinished := _unfinished(counts.ledger, seen.log, time):
             claimed = f"release {some(unfinished)} was claimed and has no ledger entry"
             yield f"{claimed}: finish it with `recon quarantine release`"
@@ -38,6 +35,8 @@ def doubts(counts: Counts, quarantine: Quarantine, time: AuditTime) -> Iterator[
 
 def _removed(ledger: LedgerSlice, seen: QuarantineLog, counted: QuarantinedRows | Unavailable | None) -> Iterator[str]:
     """What took rows from the table that should wait there."""
+    if isinstance(counted, Unavailable):
+        yield f"the rows that wait in the quarantine table could not be counted ({counted.reason})"
     lacks = missing(counted) if isinstance(counted, QuarantinedRows) else Missing(0, {}, unknown=True)
     unsure = any((lacks.rows, lacks.unknown, seen.is_ambiguous))
     if lacks.rows and ledger.complete:
@@ -46,22 +45,6 @@ def _removed(ledger: LedgerSlice, seen: QuarantineLog, counted: QuarantinedRows 
     removing = [commit.version for commit in seen.log.commits.values() if takes_rows(commit, changes_rows)]
     if removing and unsure:
         yield f"version {some(removing)} of the quarantine table removed rows"
-
-
-def _with_other_counts(counts: Counts, log: TableLog) -> Iterator[str]:
-    """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
-    ledger = counts.ledger
-    history = TableHistory(log, ledger.pipeline, ledger.sink)
-    standing = ((commit, stamp) for commit, stamp in history.own if history.stands(commit.version))
-    logged = {(stamp.epoch, stamp.batch_id): commit.rows_added for commit, stamp in standing}
-    oldest = min(log.commits.values(), key=lambda commit: commit.version, default=None)
-    for entry, counted in counts.counted.items():
-        head = ledger.heads[entry]
-        # The oldest commit that is left may be any; only the table's first one says that there is nothing before it.
-        reaches = oldest is not None and (oldest.version == 0 or head.started_at >= oldest.timestamp)
-        in_log = logged.get((head.epoch, head.batch_id), 0)
-        if counted.quarantined and reaches and in_log not in (None, counted.quarantined):
-            yield named(head)
 
 
 def _unfinished(ledger: LedgerSlice, log: TableLog, time: AuditTime) -> list[int]:

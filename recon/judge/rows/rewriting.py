@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
@@ -172,26 +172,15 @@ class MicroBatch:
 
     against: SourceCounts
     entry: int
+    counts: Counts = field(init=False)
+    source: Source = field(init=False)
+    head: EntryHead = field(init=False)
+    counted: Counted = field(init=False)
 
-    @property
-    def counts(self) -> Counts:
-        """The counts of all."""
-        return self.against.counts
-
-    @property
-    def source(self) -> Source:
-        """What it read from."""
-        return self.against.source
-
-    @property
-    def head(self) -> EntryHead:
-        """Its entry."""
-        return self.counts.ledger.heads[self.entry]
-
-    @property
-    def counted(self) -> Counted:
-        """The counts of its entry."""
-        return self.counts.counted[self.entry]
+    def __post_init__(self) -> None:
+        counts, entry = self.against.counts, self.entry
+        head, counted = counts.ledger.heads[entry], counts.counted[entry]
+        self.__dict__.update(counts=counts, source=self.against.source, head=head, counted=counted)
 
     @cached_property
     def ranges(self) -> Sequence[OffsetSpan]:
@@ -214,23 +203,12 @@ class MicroBatch:
         return next((answer for _, answer in self.answers if isinstance(answer, str)), "")
 
     @property
-    def was_proved(self) -> bool:
-        """Whether an earlier audit proved it, and Kafka no longer has all of its records."""
-        head, proof = self.head, self.against.proof
-        if proof is None or head.sequence > proof.position:
-            return False
-        of_open = {(open_.finding.epoch, open_.finding.batch_id) for open_ in proof.open}
-        return (head.epoch, head.batch_id) not in of_open and bool(self.unread)
-
-    @property
     def stands_by_counts(self) -> bool:
         """Whether numbers of rows prove as much as they can, as Kafka does not show its records any more.
 
-        They do not where it is in partitions that have offsets without a record, unless an earlier audit proved it.
+        They do not where it is in partitions that have offsets without a record.
         """
-        if not self.unread or not self.against.lacks_source:
-            return False
-        return self.was_proved or not self.against.is_holed(self.entry)
+        return bool(self.unread) and self.against.lacks_source and not self.against.is_holed(self.entry)
 
     @property
     def of_aborted(self) -> Fault:

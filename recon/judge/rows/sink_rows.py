@@ -240,12 +240,10 @@ def tell_explained(explained: Explained, without: str, findings: Findings) -> Co
         total += tally
         if tally.total():
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(tally.items()) if count)
-            findings.add(
-                Code.EXPLAINED,
-                f"{topic}-{partition}: {plural(tally.total(), 'offset')} without a {without}, all explained: {reasons}",
-                topic=topic,
-                partition=partition,
+            message = (
+                f"{topic}-{partition}: {plural(tally.total(), 'offset')} without a {without}, all explained: {reasons}"
             )
+            findings.add(Code.EXPLAINED, message, topic=topic, partition=partition)
     return total
 
 

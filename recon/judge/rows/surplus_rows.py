@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self
@@ -259,30 +259,23 @@ def _judge_searched(sink: SinkRows) -> None:
     A table with history is searched for rows that others added, of other periods' records as well; of any other sink
     the search is among all rows.
     """
-    table, mine, repeats = (
-        sink.table,
-        _ever_read(_accounted_for(sink.counts, sink.table), sink.proof),
-        _makes_rows(sink),
-    )
+    table, repeats = sink.table, _makes_rows(sink)
+    mine = _ever_read(_accounted_for(sink.counts, table), sink.proof)
     stamps = _stamps_of_others(sink)
     theirs = _read_by(stamps)
-    for group in _repeated(sink, {topic for topic, _ in mine}):
+    topics_of_ours = {topic for topic, _ in mine}
+    # Of a sink without history, rows of topics that it reads.
+    for group in (group for group in sink.rows.repeated if table is not None or group.topic in topics_of_ours):
         where, each = (group.topic, group.partition), group.rows // group.present.size
-        read = theirs.get(where, Spans())
-        for topics, spans in _by_topics(sink, group).items():
-            if repeats or 1 < topics >= each:
-                _report_unknown(sink, group, spans if table is not None else spans.intersect(read))
-            elif table is not None:
-                _report_foreign(sink, group, spans, topics, table)
-            else:
-                own = spans.minus(read.minus(mine.get(where, Spans()))).minus(_told(sink, where))
-                _report_doubled(sink, group, own, topics)
+        read, topics = theirs.get(where, Spans()), _topics_read(sink, where)
+        if repeats or 1 < topics >= each:
+            _report_unknown(sink, group, group.present if table is not None else group.present.intersect(read))
+        elif table is not None:
+            _report_foreign(sink, group, topics, table)
+        else:
+            own = group.present.minus(read.minus(mine.get(where, Spans()))).minus(_told(sink, where))
+            _report_doubled(sink, group, own, topics)
     _judge_other_pipelines(sink, stamps, mine)
-
-
-def _repeated(sink: SinkRows, topics: Collection[str]) -> Sequence[RowGroup]:
-    """What the search found; of a sink without history, in topics that it reads."""
-    return [group for group in sink.rows.repeated if sink.table is not None or group.topic in topics]
 
 
 def _stamps_of_others(sink: SinkRows) -> Sequence[ReconStamp]:
@@ -314,7 +307,7 @@ def _report_doubled(sink: SinkRows, group: RowGroup, spans: Spans, topics: int, 
         sink.findings.add(code, message, about=about, key=key, span=span, rows=rows)
 
 
-def _report_foreign(sink: SinkRows, group: RowGroup, spans: Spans, topics: int, history: TableHistory) -> None:
+def _report_foreign(sink: SinkRows, group: RowGroup, topics: int, history: TableHistory) -> None:
     """Rows of a table with history; of each of so many topics of a name a record has one lawfully."""
     where, released = (group.topic, group.partition), sink.released
     adding = [commit for commit in history.others if commit.rows_added != 0]
@@ -322,7 +315,7 @@ def _report_foreign(sink: SinkRows, group: RowGroup, spans: Spans, topics: int, 
     added = f", and rows were added by {by}" if by else ", and an earlier audit saw rows of others, or doubled ones"
     told, seen = _told(sink, where), sink.sought.offsets.get(where, Spans())
     # What several micro-batches wrote, and no other program, is told of these.
-    left = spans.minus(told.intersect(seen).intersect(_read_at_least(sink, group)))
+    left = group.present.minus(told.intersect(seen).intersect(_read_at_least(sink, group)))
     _report_doubled(sink, group, left.minus(told.minus(seen)) if released and not adding else left, topics, added)
 
 
@@ -339,31 +332,12 @@ def _told(sink: SinkRows, where: TopicPartition) -> Spans:
     return spans_told(sink.findings, where, lambda found: found.code is sink.doubled)
 
 
-def _by_topics(sink: SinkRows, group: RowGroup) -> dict[int, Spans]:
-    """The offsets of a group by how many topics of its name they were read of; rows carry no topic id.
-
-    Where there is one topic, it is 1, whatever is known of the offsets; where there are several, offsets of which no
-    entry is known may be of each.
-    """
-    read = _read_of_topics(sink, (group.topic, group.partition))
-    if len(read) < 2:
-        return {1: group.present}
-    of_topics = [span for spans in read.values() for span in Spans.of(spans).intersect(group.present)]
-    found = defaultdict(list, {len(read): [*group.present.minus(Spans.of(of_topics))]})
-    for span, topics in depths(of_topics):
-        found[topics].append(span)
-    return {topics: Spans.of(spans) for topics, spans in found.items()}
-
-
-def _read_of_topics(sink: SinkRows, where: TopicPartition) -> dict[str | None, list[Span]]:
-    read, proof = defaultdict[str | None, list[Span]](list), sink.proof
-    for key, incarnations in sink.counts.covered.incarnations.items():
-        for incarnation in incarnations if (key.topic, key.partition) == where else ():
-            read[incarnation.topic_id].extend(incarnation.walked.covered)
-    for covered in proof.coverage if proof is not None else ():
-        if (covered.topic, covered.partition) == where:
-            read[covered.topic_id].extend(Spans.of(covered.ranges))
-    return read
+def _topics_read(sink: SinkRows, where: TopicPartition) -> int:
+    """How many topics of one name were read of a partition, at least 1; rows carry no topic id."""
+    of_slice = (of for key, of in sink.counts.covered.incarnations.items() if (key.topic, key.partition) == where)
+    read = {incarnation.topic_id for incarnations in of_slice for incarnation in incarnations}
+    earlier = sink.proof.coverage if sink.proof is not None else ()
+    return max(len(read.union(of.topic_id for of in earlier if (of.topic, of.partition) == where)), 1)
 
 
 def _makes_rows(sink: SinkRows) -> bool:
@@ -384,13 +358,11 @@ def _judge_other_pipelines(sink: SinkRows, stamps: Sequence[ReconStamp], mine: d
         for where, spans in sorted(theirs.items()):
             key, both = Key(0, *where), spans.intersect(mine.get(where, Spans()))
             for span in both.intersect(repeated.get(where, Spans())):
-                sink.findings.add(
-                    Code.OVERLAP,
+                message = (
                     f"{key}: {offsets(*span)} were read by pipeline {pipeline}, sink {name} as well, which writes into "
-                    f"{sink.rows.location} too: let one pipeline write this topic",
-                    key=key,
-                    span=span,
+                    f"{sink.rows.location} too: let one pipeline write this topic"
                 )
+                sink.findings.add(Code.OVERLAP, message, key=key, span=span)
 
 
 def _read_by(stamps: Iterable[ReconStamp]) -> dict[TopicPartition, Spans]:
@@ -451,13 +423,11 @@ def _judge_strays(sink: SinkRows) -> None:
     for where, spans in sorted(sink.present.items()):
         key, strays = Key(0, *where), _strays(sink, spans, accounted.get(where, Spans()))
         if (hull := strays.hull) is not None:
-            sink.findings.add(
-                Code.UNSTAMPED,
+            message = (
                 f"{key}: rows carry {plural(strays.size, 'offset')} within {offsets(*hull)} that no ledger entry "
-                "accounts for: another program wrote them, or an entry is missing",
-                key=key,
-                span=hull,
+                "accounts for: another program wrote them, or an entry is missing"
             )
+            sink.findings.add(Code.UNSTAMPED, message, key=key, span=hull)
 
 
 def _strays(sink: SinkRows, spans: Spans, in_ledger: Spans) -> Spans:

@@ -18,7 +18,7 @@ from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_rows import SourceRows
 from recon.judge.case import SinkCase
 from recon.judge.rows.foreign_rows import search
-from recon.model import Code, DeclaredRows, RowGroup, RowsWitness, TableLog, Unavailable, Verdict
+from recon.model import Code, DeclaredRows, QuarantinedRows, RowGroup, RowsWitness, TableLog, Unavailable, Verdict
 from recon.project import DeltaSink
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, gone, ledger, span
 from tests.support.asked import questions, wants_rows
@@ -80,20 +80,18 @@ def test_a_quarantine_that_may_have_lost_rows_needs_them(quarantine: Any, why: s
 
 def test_a_quarantine_table_that_was_made_again_is_not_believed() -> None:
     other = Entry(7, rows_written=3)
-    assert not wants(quarantine=log(commit(0, HELD), commit(1, other)))
-    for of in (
-        log(commit(0, other)),
-        log(commit(0, Entry(1, rows_written=2))),
-        log(commit(0, Entry(1, rows_written=3, epoch=1))),
-    ):
-        verdict = judged(quarantine=of)
+    entered = {"entered": {(0, 1): 3}, "released": {}}
+    for held in ({}, {(0, 1, None): 2}, {(1, 1, None): 3}, {(0, 7, None): 3}):
+        counted = {SINK: QuarantinedRows(rows=held, **entered)}
+        verdict = judged(quarantine=log(commit(0, other)), quarantine_rows=counted)
         assert verdict.unproved is not None
-        assert "does not have the rows that were quarantined of micro-batch 1" in verdict.unproved
+        assert "that should wait in the quarantine table are not there" in verdict.unproved
+    unknown = {SINK: gone("quarantine")}
+    assert wants(quarantine=log(commit(0, other)), quarantine_rows=unknown)
+    there = {SINK: QuarantinedRows(rows={(0, 1, None): 3}, **entered)}
+    assert not wants(quarantine=log(commit(0, HELD), commit(1, other)), quarantine_rows=there)
     undone = log(commit(0), commit(1, HELD), commit(2, operation="RESTORE", operation_parameters={"version": "0"}))
     assert wants(quarantine=undone) and Code.MUTATED in codes(judged(quarantine=undone))
-    at = START + timedelta(minutes=1)  # when the micro-batch began
-    assert wants(quarantine=log(commit(1, other, timestamp=at)))
-    assert not wants(quarantine=log(commit(1, other, timestamp=at + timedelta(seconds=1))))  # cleaned up before
 
 
 def test_without_quarantined_rows_its_log_is_nobodys_business() -> None:
@@ -249,6 +247,7 @@ def test_a_commit_that_a_crash_left_unrecorded_is_seen_behind_a_release() -> Non
     releases = [release(n, 3, sink_version=2 + n) for n in range(2)]
     later = Entry(2, (20, 30), sink_version=4)
     slice_ = ledger(first, releases[1], later, anchors=2, complete=False)  # release 0 lies before the period
+    slice_ = replace(slice_, recorded=[(-1, 0, 2)])  # the whole ledger has it
     commits = [commit(v, e) for v, e in enumerate([first, crashed, *releases, later])]
     since = START + timedelta(minutes=3, seconds=30)
     verdict = DeltaHistory().judge(witnesses(slice_, delta=delta(*commits), period_from=since))
