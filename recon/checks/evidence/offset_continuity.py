@@ -24,6 +24,7 @@ from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Spans
+from recon.model.proof import SinkProof
 
 TopicPartition = tuple[str, int]
 
@@ -47,14 +48,14 @@ class OffsetContinuity(EvidenceCheck):
         if not case.entered.heads:
             return no_entries(witnesses)
         covered = coverage(case.ledger)
-        source = case.source.asking(lambda so_far: _questions(covered, so_far))
+        source = case.source.asking(lambda so_far: _questions(covered, case.proof, so_far))
         findings = Findings.of(witnesses)
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
         _report_recreated(covered, findings)
         continuity = _Continuity(covered, witnesses, source, findings)
-        for left_out in unread(covered):
+        for left_out in unread(covered, case.proof):
             continuity.judge_unread(left_out)
         for key, incarnations in covered.incarnations.items():
             for number, incarnation in enumerate(incarnations):
@@ -72,11 +73,11 @@ class OffsetContinuity(EvidenceCheck):
         )
 
 
-def _questions(covered: Coverage, source: Source) -> Mapping[TopicPartition, Spans]:
+def _questions(covered: Coverage, proof: SinkProof | None, source: Source) -> Mapping[TopicPartition, Spans]:
     """Whether Kafka has records of what no micro-batch read."""
     asked = spans_by(
         ((left_out.key.topic, left_out.key.partition), span)
-        for left_out in unread(covered)
+        for left_out in unread(covered, proof)
         for span in source.to_ask(left_out.key, left_out.incarnation.topic_id, left_out.span)
     )
     return {where: spans for where, spans in asked.items() if spans}
