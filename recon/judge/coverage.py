@@ -370,9 +370,12 @@ def _incarnations(
         key = Key(*names[code // width], code % width)
         topic_id = slice_.ranges.topics[topic][2]
         mine = incarnations.setdefault(key, [])
-        if not mine or (None not in (mine[-1].topic_id, topic_id) and mine[-1].topic_id != topic_id):
-            mine.append(TopicIncarnation(topic_id, anchors=0 if slice_.complete else slice_.anchors))
-        mine[-1].add(Stretch(start, end, first, last, (low, high)), topic_id)
+        # Another query may still have read the topic that was deleted: its epoch comes later.
+        which = next((of for of in reversed(mine) if topic_id is None or of.topic_id in (None, topic_id)), None)
+        if which is None:
+            which = TopicIncarnation(topic_id, anchors=0 if slice_.complete else slice_.anchors)
+            mine.append(which)
+        which.add(Stretch(start, end, first, last, (low, high)), topic_id)
     return incarnations
 
 
