@@ -429,7 +429,13 @@ def _judge_removals(sink: SinkRows) -> None:
 
 
 def _judge_without_number(sink: SinkRows) -> None:
-    """Rows without a `_batch_id`; observed ones were written before recon wrote the table, and have none."""
+    """Rows without a `_batch_id`; observed ones were written before recon wrote the table, and have none.
+
+    Nor have those of another pipeline that writes without recon; where this one does so, others' lack its columns.
+    """
+    others = sink.table.log.other_writers if sink.table is not None else ()
+    if any(sink.writing.observed or of.observed for of in others):
+        return
     observed = sum(head.rows_written or 0 for head in sink.ledger.heads if head.is_observed)
     if sink.rows.unstamped_rows <= (0 if sink.writing.observed else observed):
         return
@@ -448,7 +454,10 @@ def _judge_strays(sink: SinkRows) -> None:
     if not sink.ledger.complete or sink.time.is_past:
         return
     accounted = _accounted_for(sink.counts, sink.table)
+    theirs = _topics_of_others(sink, {topic for topic, _ in accounted})
     for where, spans in sorted(sink.present.items()):
+        if where[0] in theirs:
+            continue
         key, strays = Key(0, *where), _strays(sink, spans, accounted.get(where, Spans()))
         if (hull := strays.hull) is not None:
             sink.findings.add(
@@ -458,6 +467,17 @@ def _judge_strays(sink: SinkRows) -> None:
                 key=key,
                 span=hull,
             )
+
+
+def _topics_of_others(sink: SinkRows, mine: Collection[str]) -> Collection[str]:
+    """Topics that other pipelines of recon's read into the table, and this one does not: these judge the rows."""
+    table = sink.table
+    if table is None:
+        return ()
+    read = {topic for of in table.log.other_writers for topic in of.topics or ()}
+    stamps = (commit.stamp for commit in table.commits if commit.stamp is not None and not table.is_own(commit))
+    read |= {span.topic for stamp in stamps for span in parse_offsets(stamp.offsets_text)}
+    return read.difference(mine)
 
 
 def _strays(sink: SinkRows, spans: Spans, in_ledger: Spans) -> Spans:
