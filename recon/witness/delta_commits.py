@@ -226,7 +226,9 @@ def parse_commit(
 def _origins(
     origins: FileOrigins | None, version: int, added: Collection[str], removed: Collection[str], *, adds_rows: bool
 ) -> frozenset[int] | None:
-    return None if origins is None else origins.replaced(version, added, removed, adds_rows=adds_rows)
+    if origins is None:
+        return None if removed else frozenset()
+    return origins.replaced(version, added, removed, adds_rows=adds_rows)
 
 
 def _without_copied(

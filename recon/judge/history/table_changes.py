@@ -28,12 +28,11 @@ def judge_changes(
     """
     if all(head.sink_version is None for head in history.heads):
         return
-    doubtful = history.doubtful_removals
-    for commit in history.removals:
-        if commit in doubtful:
-            _report_removal_of_whom(commit, history, findings, lost_own)
-        elif history.oldest_standing < commit.version:
+    for commit in history.own_removals:
+        if history.oldest_standing < commit.version:
             _report_mutation(commit, findings)
+    for commit in history.doubtful_removals:
+        _report_removal_of_whom(commit, history, findings, lost_own)
     for commit in history.judged:
         if commit.is_restore:
             _report_restore(commit, history, findings)

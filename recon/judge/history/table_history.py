@@ -450,15 +450,23 @@ class TableHistory(SinkHistory):
         return [commit for commit in changing if not self.spares_own(commit)]
 
     @cached_property
-    def doubtful_removals(self) -> Sequence[TableCommit]:
-        """Those of which the log does not tell that they took rows of this sink: other pipelines write the table, too.
-
-        An earlier audit that proved the table told of the rest what could be told.
-        """
+    def own_removals(self) -> Sequence[TableCommit]:
+        """Those that took rows of this sink: all, unless other pipelines write the table and may have had the rows."""
         mine = {commit.version for commit, _ in self.own} | self.log.unstamped.keys()
-        unsure = (c for c in self.removals if c.removed_rows_of is None or not c.removed_rows_of <= mine)
+        return [
+            commit
+            for commit in self.removals
+            if not self.other_writers
+            or wipes(commit)
+            or (commit.removed_rows_of is not None and commit.removed_rows_of <= mine)
+        ]
+
+    @cached_property
+    def doubtful_removals(self) -> Sequence[TableCommit]:
+        """The others: the log does not tell whose rows they took. What was said of them by a proof is said."""
+        certain = {commit.version for commit in self.own_removals}
         judged = self.known_version if self.proof is not None else -1
-        return [c for c in unsure if c.version > judged] if self.other_writers else []
+        return [c for c in self.removals if c.version not in certain and c.version > judged]
 
     @cached_property
     def written(self) -> Mapping[int, EntryHead | ReconStamp]:
