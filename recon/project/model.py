@@ -415,11 +415,12 @@ class Project(Strict):
         """Rows of two topics have the same partitions and offsets: nothing but the topic says whose a row is."""
         for n, pipeline in enumerate(self.pipelines):
             for m, sink in enumerate(pipeline.sinks):
-                names, others = sink.named_source, self.other_writers(pipeline, sink)
+                names, writers = sink.named_source, self.other_writers(pipeline, sink)
+                others = [of.name for of, _ in writers if {*of.source.topics} != {*pipeline.source.topics}]
                 if names is not None and names.topic is None and others:
                     columns = f"partition: {names.partition}, offset: {names.offset}"
                     raise BadValue(
-                        f"have no topic, and pipeline '{others[0][0].name}' writes {sink.target} "
+                        f"have no topic, and pipeline '{others[0]}' writes {sink.target} "
                         f"as well: the rows of the two cannot be told apart. Name the column with the topic (`topic: "
                         f"COLUMN, {columns}`); where rows have none, leave source_columns out",
                         "pipelines",

@@ -25,6 +25,7 @@ from recon.model import (
     AuditTime,
     CheckpointWitness,
     Code,
+    DataFile,
     EntryHead,
     KnownTable,
     LedgerSlice,
@@ -178,6 +179,12 @@ class TableHistory(SinkHistory):
     def spares_own(self, commit: TableCommit) -> bool:
         """Whether all rows of the files that a commit removed are known to be of pipelines that read other topics."""
         return bool(commit.removed_rows_of) and self._are_apart(commit.removed_rows_of or ())
+
+    def is_of_others(self, file: DataFile) -> bool:
+        """Whether other pipelines of recon.yml alone read the topic of a data file's rows."""
+        earlier = self.proof.coverage if self.proof is not None else ()
+        theirs = {topic for of in self.log.other_writers for topic in of.topics or ()}
+        return file.topic in theirs - {*self._topics, *(covered.topic for covered in earlier)}
 
     @cached_property
     def other_writers(self) -> Collection[str]:
