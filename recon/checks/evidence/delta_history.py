@@ -89,7 +89,7 @@ class DeltaHistory(EvidenceCheck):
         if not case.time.is_past:  # otherwise later commits follow entries behind the period
             findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in history.own]))
         table = case.table or history
-        lost = lost_own(case) if table.doubtful_removals else None
+        lost = lost_own(case) if table.doubtful_removals else False
         judge_changes(table, findings, lost, by_rows=witnesses.placed_by_rows)
         if delta.exists:
             judge_files(history, ledger, findings)

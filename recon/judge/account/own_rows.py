@@ -6,28 +6,45 @@ from collections import Counter
 
 from recon.judge.account.recorded import LEFT_OUT, recorded
 from recon.judge.case import SinkCase
+from recon.judge.row_counts import Piece
 from recon.judge.rows.of_sink import RowEvidence
 from recon.judge.rows.sink_rows import SinkRows
 from recon.model import Unavailable
 from recon.model.account import OffsetClass
+from recon.model.offsets import Spans
+
+_COMPARE = "compare the table with its source, then accept this"
+_FULL = "`recon audit --full` names the offsets that lack their row; where it names none, accept this"
 
 
-def lost_own(case: SinkCase) -> bool | Unavailable | None:
-    """Whether offsets of the sink lack the row that they had; None where rows do not tell, or not of all of them."""
+def lost_own(case: SinkCase) -> bool | str | Unavailable:
+    """Whether offsets of the sink lack the row that they had; a sentence where rows do not tell, with what to do.
+
+    Those of which an earlier audit said so are left out.
+    """
     evidence = RowEvidence.of(case).read_rows()
     if isinstance(evidence.rows, Unavailable):
         return evidence.rows
     sink = evidence.sink
     if sink is None:
-        return None
+        return f"no row says which record it was made of: {_COMPARE}"
     known, left = recorded(sink)
-    if any(of.offset_class is OffsetClass.REMOVED or of.told == LEFT_OUT for of in known):
+    gone = (of.piece for of in known if of.offset_class is OffsetClass.REMOVED or of.told == LEFT_OUT)
+    if any(Spans.of([(piece.start, piece.end)]).minus(_told_before(sink, piece)) for piece in gone):
         return True
     absent = Counter(left.of_entry)
     for of in known:
         absent[of.piece.entry] += of.piece.size
+    if not case.ledger.complete or sink.rows.of is not None:
+        return f"rows of earlier micro-batches were not read: {_FULL}"
     every = all(_has_every_row(sink, entry, absent[entry]) for entry in left.of_entry)
-    return False if every and case.ledger.complete and sink.rows.of is None else None
+    return False if every else f"how many rows it had is not known: {_COMPARE}"
+
+
+def _told_before(sink: SinkRows, piece: Piece) -> Spans:
+    """The offsets of its topic partition that findings say are lost, which are open or accepted."""
+    open_ = sink.proof.open if sink.proof is not None else ()
+    return Spans.of(span for of in open_ if of.is_loss and of.is_in(*piece.where) for span in of.spans)
 
 
 def _has_every_row(sink: SinkRows, entry: int, absent: int) -> bool:

@@ -19,12 +19,12 @@ _CHANGED_BY = 5  # versions that one finding names
 
 
 def judge_changes(
-    history: TableHistory, findings: Findings, lost_own: bool | Unavailable | None, *, by_rows: bool = False
+    history: TableHistory, findings: Findings, lost_own: bool | str | Unavailable, *, by_rows: bool = False
 ) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid.
 
-    `lost_own` is whether the sink lacks rows that it had, as its rows show; None where they do not. It is asked of
-    `history.doubtful_removals` alone. What rows would tell that were not read is no finding.
+    `lost_own` is whether the sink lacks rows that it had, as its rows show; a sentence where they do not. It is
+    asked of `history.doubtful_removals` alone. What rows would tell that were not read is no finding.
     """
     if all(head.sink_version is None for head in history.heads):
         return
@@ -67,19 +67,17 @@ def _report_undone(history: TableHistory, findings: Findings) -> None:
 
 
 def _report_removal_of_whom(
-    commit: TableCommit, history: TableHistory, findings: Findings, lost: bool | Unavailable | None
+    commit: TableCommit, history: TableHistory, findings: Findings, lost: bool | str | Unavailable
 ) -> None:
     """A commit that changed rows of a table that several pipelines write, where the log does not tell whose."""
     about, by = commit_of(commit), (commit.version,)
     changed = f"{_what(commit)}, in a table that pipeline {some(sorted(history.other_writers))} writes as well"
     if lost is True:
-        findings.add(Code.MUTATED, f"{changed}; {_who(commit)}", about=about, changed_by=by)
-        gone = "rows of this pipeline are gone, which source_rows names by their offsets; see what took them in"
-        findings.add(Code.GAP, f"{gone} version {commit.version}", about=about, changed_by=by)
-    elif lost is None:
-        unknown = "whether rows of this pipeline are among them is not known: `recon audit --full` names the offsets"
-        then = "that lack their row; where it names none, accept this"
-        findings.add(Code.INCONCLUSIVE, f"{changed}; {unknown} {then}", about=about, changed_by=by)
+        among = "rows of this pipeline are among them, and source_rows names their offsets"
+        findings.add(Code.MUTATED, f"{changed}; {among}; {_who(commit)}", about=about, changed_by=by)
+    elif isinstance(lost, str):
+        unknown = "whether rows of this pipeline are among them is not known"
+        findings.add(Code.INCONCLUSIVE, f"{changed}; {unknown}: {lost}", about=about, changed_by=by)
     elif lost is False and commit.rows_added != 0:
         unknown = "every offset of this pipeline has its row, and whether other columns were changed is not known"
         then = "compare the table with its source, then accept this"
