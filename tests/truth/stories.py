@@ -833,11 +833,7 @@ def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@of_case(
-    86,
-    never=("MUTATED", "GAP", "UNSTAMPED", "INCONCLUSIVE"),
-    real=("test_a_deleted_row_is_a_loss_of_its_pipeline_alone",),
-)
+@of_case(86, never=("MUTATED", "GAP", "UNSTAMPED", "INCONCLUSIVE"))
 def a_row_of_another_pipeline_is_deleted() -> tuple[World, Judgement]:
     world = World()
     world.topics[ELSEWHERE] = Topic(ELSEWHERE, "id-c", [Log()])
