@@ -328,10 +328,9 @@ class _Evaluation:
         log, version, proof = self.witnesses.table_log, first.sink_version, self.witnesses.proof
         if log is None or not version or not first.is_observed:
             return
-        kept = [commit for commit in log.commits.values() if commit.version < version]
-        unseen = len(kept) < version and not (proof is not None and proof.position)
-        apart = self.writes.history.is_apart
-        if unseen or any(commit.adds_rows and not apart(commit) for commit in kept):
+        kept = sum(of < version for of in log.commits)
+        unseen = kept < version and not (proof is not None and proof.position)
+        if unseen or any(commit.adds_rows for commit in self.writes.history.commits_before(version)):
             self.findings.add(
                 Code.UNWITNESSED,
                 f"the table had rows, or may have had some, before version {version}, with which recon's verdict "
@@ -350,8 +349,7 @@ class _Evaluation:
         if any(self._entered_elsewhere(batch) for batch in older):
             return False
         first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
-        before = (commit for version, commit in log.commits.items() if version < first)
-        return not any(commit.data_change and not self.writes.history.is_apart(commit) for commit in before)
+        return not any(commit.data_change for commit in self.writes.history.commits_before(first))
 
     def _entered_elsewhere(self, batch: CheckpointBatch) -> bool:
         return any(sink != self.witnesses.sink for sink, _ in self._entered.get(batch.batch_id, ()))

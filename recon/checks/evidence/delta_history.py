@@ -109,7 +109,7 @@ class DeltaHistory(EvidenceCheck):
             table_rows=balance.to_remember,
             **described(balance.rows if delta.exists else None),
         )
-        return verdict if not isinstance(lost, Unavailable) else without_rows(verdict, lost, [_whose_removals(table)])
+        return _without_rows(verdict, lost, table)
 
     def _report_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
         counted = _counted(ledger.heads)
@@ -138,11 +138,14 @@ def _counted(heads: Sequence[EntryHead]) -> Sequence[tuple[EntryHead, int]]:
     return [(head, head.rows_written) for head in written if head.rows_written]
 
 
-def _whose_removals(table: TableHistory) -> str:
-    """Which commits took rows away that may be of several pipelines, in a sentence."""
+def _without_rows(verdict: Verdict, lost: bool | str | Unavailable, table: TableHistory) -> Verdict:
+    """The verdict; where rows were not read that tell whose rows commits took away, nothing is proved."""
+    if not isinstance(lost, Unavailable):
+        return verdict
     versions = some(commit.version for commit in table.doubtful_removals)
     others = some(sorted(table.other_writers))
-    return f"version {versions} changed rows of {table.location}, which pipeline {others} writes as well"
+    why = f"version {versions} changed rows of {table.location}, which pipeline {others} writes as well"
+    return without_rows(verdict, lost, [why])
 
 
 # -- entries and their commits -----------------------------------------------------------------------------------

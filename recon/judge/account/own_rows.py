@@ -28,17 +28,17 @@ def lost_own(case: SinkCase) -> bool | str | Unavailable:
     sink = evidence.sink
     if sink is None:
         return f"no row says which record it was made of: {_COMPARE}"
-    known, left = recorded(sink)
-    gone = (of.piece for of in known if of.offset_class is OffsetClass.REMOVED or of.told == LEFT_OUT)
-    if any(Spans.of([(piece.start, piece.end)]).minus(_told_before(sink, piece)) for piece in gone):
+    if _lacks_rows(sink):
         return True
-    absent = Counter(left.of_entry)
-    for of in known:
-        absent[of.piece.entry] += of.piece.size
     if not case.ledger.complete or sink.rows.of is not None:
         return f"rows of earlier micro-batches were not read: {_FULL}"
-    every = all(_has_every_row(sink, entry, absent[entry]) for entry in left.of_entry)
-    return False if every else f"how many rows it had is not known: {_COMPARE}"
+    return False if _has_every_row(sink) else f"how many rows it had is not known: {_COMPARE}"
+
+
+def _lacks_rows(sink: SinkRows) -> bool:
+    known, _ = recorded(sink)
+    gone = (of.piece for of in known if of.offset_class is OffsetClass.REMOVED or of.told == LEFT_OUT)
+    return any(Spans.of([(piece.start, piece.end)]).minus(_told_before(sink, piece)) for piece in gone)
 
 
 def _told_before(sink: SinkRows, piece: Piece) -> Spans:
@@ -47,7 +47,12 @@ def _told_before(sink: SinkRows, piece: Piece) -> Spans:
     return Spans.of(span for of in open_ if of.is_loss and of.is_in(*piece.where) for span in of.spans)
 
 
-def _has_every_row(sink: SinkRows, entry: int, absent: int) -> bool:
-    """Whether as many offsets of an entry have a row as it wrote rows; the others may never have had one."""
-    written = sink.ledger.heads[entry].rows_written
-    return written == sink.counts.width[entry] - absent and not sink.doubles(entry)
+def _has_every_row(sink: SinkRows) -> bool:
+    """Whether of each entry as many offsets have a row as it wrote rows: the others may never have had one."""
+    known, left = recorded(sink)
+    absent = Counter(left.of_entry)
+    for of in known:
+        absent[of.piece.entry] += of.piece.size
+    heads, width = sink.ledger.heads, sink.counts.width
+    open_ = left.of_entry
+    return all(heads[e].rows_written == width[e] - absent[e] and not sink.doubles(e) for e in open_)

@@ -35,6 +35,7 @@ from recon.model import (
     SinkCommit,
     TableCommit,
     TableLog,
+    Unavailable,
     Unstamped,
     Witnesses,
     known,
@@ -172,6 +173,15 @@ class TableHistory(SinkHistory):
         writer = self.writer_of(commit)
         return writer is not None and writer.topics is not None and writer.topics.isdisjoint(self._topics)
 
+    def commits_before(self, version: int) -> Sequence[TableCommit]:
+        """The commits before a version, without those that are apart."""
+        return [commit for commit in self.commits if commit.version < version and not self.is_apart(commit)]
+
+    @cached_property
+    def of_no_pipeline(self) -> Sequence[TableCommit]:
+        """The commits of which neither recon nor a pipeline of recon.yml is known to be the writer."""
+        return [commit for commit in self.commits if commit.stamp is None and self.writer_of(commit) is None]
+
     def _are_apart(self, versions: Iterable[int]) -> bool:
         shown = [self.log.commits.get(version) for version in versions]
         return all(commit is not None and self.is_apart(commit) for commit in shown)
@@ -180,11 +190,15 @@ class TableHistory(SinkHistory):
         """Whether all rows of the files that a commit removed are known to be of pipelines that read other topics."""
         return bool(commit.removed_rows_of) and self._are_apart(commit.removed_rows_of or ())
 
-    def is_of_others(self, file: DataFile) -> bool:
-        """Whether other pipelines of recon.yml alone read the topic of a data file's rows."""
-        earlier = self.proof.coverage if self.proof is not None else ()
+    @property
+    def files_gone(self) -> Sequence[DataFile] | Unavailable:
+        """The data files that are gone, without those whose topic other pipelines of recon.yml alone read."""
+        gone, earlier = self.log.files_gone, self.proof.coverage if self.proof is not None else ()
+        if isinstance(gone, Unavailable):
+            return gone
         theirs = {topic for of in self.log.other_writers for topic in of.topics or ()}
-        return file.topic in theirs - {*self._topics, *(covered.topic for covered in earlier)}
+        theirs -= {*self._topics, *(covered.topic for covered in earlier)}
+        return [file for file in gone if file.topic not in theirs]
 
     @cached_property
     def other_writers(self) -> Collection[str]:
@@ -507,8 +521,8 @@ class TableHistory(SinkHistory):
     @property
     def strangers(self) -> Sequence[TableCommit]:
         """Judged commits that only added rows, and that neither recon nor a pipeline of recon.yml made."""
-        unstamped = (c for c in self.judged if c.stamp is None and c.version not in self.log.unstamped)
-        nobodys = (c for c in unstamped if self.writer_of(c) is None)
+        judged = {commit.version for commit in self.judged} - self.log.unstamped.keys()
+        nobodys = (commit for commit in self.of_no_pipeline if commit.version in judged)
         return [c for c in nobodys if c.data_change and not (c.is_restore or changes_rows(c))]
 
 

@@ -429,12 +429,8 @@ def _judge_removals(sink: SinkRows) -> None:
 
 
 def _judge_without_number(sink: SinkRows) -> None:
-    """Rows without a `_batch_id`; observed ones were written before recon wrote the table, and have none.
-
-    Nor have those of another pipeline that writes without recon; where this one does so, others' lack its columns.
-    """
-    others = sink.table.log.other_writers if sink.table is not None else ()
-    if any(sink.writing.observed or of.observed for of in others):
+    """Rows without a `_batch_id`; observed ones were written before recon wrote the table, and have none."""
+    if _others_give_no_number(sink):
         return
     observed = sum(head.rows_written or 0 for head in sink.ledger.heads if head.is_observed)
     if sink.rows.unstamped_rows <= (0 if sink.writing.observed else observed):
@@ -447,6 +443,12 @@ def _judge_without_number(sink: SinkRows) -> None:
     else:
         before = f"the table has them from before recon's first write, version {first}: no verdict speaks of them"
         sink.findings.add(Code.UNWITNESSED, f"{without}: {before}")
+
+
+def _others_give_no_number(sink: SinkRows) -> bool:
+    """Whether rows of other pipelines of recon.yml have none, or lack the columns that this one's query gives rows."""
+    others = sink.table.log.other_writers if sink.table is not None else ()
+    return any(sink.writing.observed or of.observed for of in others)
 
 
 def _judge_strays(sink: SinkRows) -> None:
