@@ -328,9 +328,9 @@ class _Evaluation:
         log, version, proof = self.witnesses.table_log, first.sink_version, self.witnesses.proof
         if log is None or not version or not first.is_observed:
             return
-        kept = [commit for commit in log.commits.values() if commit.version < version]
-        unseen = len(kept) < version and not (proof is not None and proof.position)
-        if unseen or any(commit.adds_rows for commit in kept):
+        kept = sum(of < version for of in log.commits)
+        unseen = kept < version and not (proof is not None and proof.position)
+        if unseen or any(commit.adds_rows for commit in self.writes.history.commits_before(version)):
             self.findings.add(
                 Code.UNWITNESSED,
                 f"the table had rows, or may have had some, before version {version}, with which recon's verdict "
@@ -339,7 +339,7 @@ class _Evaluation:
             )
 
     def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
-        """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
+        """Whether the sink is known from its beginning on, and had no row of its topics when recon first wrote to it.
 
         Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
         """
@@ -349,7 +349,7 @@ class _Evaluation:
         if any(self._entered_elsewhere(batch) for batch in older):
             return False
         first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
-        return not any(commit.data_change for version, commit in log.commits.items() if version < first)
+        return not any(commit.data_change for commit in self.writes.history.commits_before(first))
 
     def _entered_elsewhere(self, batch: CheckpointBatch) -> bool:
         return any(sink != self.witnesses.sink for sink, _ in self._entered.get(batch.batch_id, ()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -141,7 +142,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
         elif query_id == state.query_id:
             unseen.append(batch_id)
     if not found:
-        others = "" if unseen else _of_other_queries(log, state)
+        others = "" if unseen else _of_other_queries(log, state, _queries_of_others(project, pipeline, sink, ledger))
         return ObservationResult(unseen=unseen, waits=others or _not_placed(rows, log))
     try:
         found = _with_topic_ids(found, project.kafka, ask)
@@ -183,11 +184,22 @@ def _not_placed(rows: Placed, log: TableLog) -> str:
     return ""
 
 
-def _of_other_queries(log: TableLog, state: CheckpointWitness) -> str:
-    """Which query wrote the table, where it is not the one of the checkpoint."""
+def _queries_of_others(project: Project, pipeline: Pipeline, sink: Sink, ledger: Ledger) -> set[str]:
+    """The queries of the other pipelines of recon.yml that write the table, as far as they are known."""
+    found = set()
+    for other, its in project.other_writers(pipeline, sink):
+        found |= {entry.query_id for entry in ledger.last(other.name, its.name, _RECENT)}
+        with suppress(EvidenceError):  # a query that never ran has no checkpoint yet
+            found.add(checkpoint.query_id(Storage(project.resolve(other.checkpoint), project.storage_options)))
+    return found
+
+
+def _of_other_queries(log: TableLog, state: CheckpointWitness, known: Collection[str]) -> str:
+    """Which query wrote the table, where it is neither the one of the checkpoint nor another pipeline's."""
     wrote = {query_id for _, (query_id, _) in written(log) if query_id}
-    if not wrote or state.query_id in wrote:
+    if wrote <= {*known} or state.query_id in wrote:
         return ""
+    wrote -= {*known}
     return (
         f"{log.location} was written by query {some(sorted(wrote))}, and checkpoint {state.location} is of query "
         f"{state.query_id}: correct the pipeline's checkpoint or the sink's target in recon.yml"
