@@ -77,9 +77,7 @@ class KafkaEndOffsets(AgeCheck):
                 _judge_missing_topic(name, incarnation_of, case, findings)
             else:
                 rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits).judge()
-        if not case.time.is_past:
-            for key, span in Subscription.of(witnesses).left_waiting(frozenset(topics)):
-                _report_left(key, span, findings)
+        _report_all_left(case, frozenset(topics), findings)
         return self._verdict(rows, findings)
 
     def _verdict(self, rows: Sequence[Mapping[str, Any]], findings: Findings) -> Verdict:
@@ -333,6 +331,12 @@ def _since(covered: Coverage, checkpoint: CheckpointWitness | None) -> Sequence[
     # Behind a micro-batch of which the checkpoint has nothing any more, what was read is not known.
     later = enumerate((b for b in checkpoint.batches if b.batch_id > newest.batch_id), newest.batch_id + 1)
     return [batch for place, batch in later if batch.committed and batch.batch_id == place]
+
+
+def _report_all_left(case: SinkCase, looked_at: frozenset[str], findings: Findings) -> None:
+    if not case.time.is_past:
+        for key, span in Subscription.of(case.witnesses).left_waiting(looked_at):
+            _report_left(key, span, findings)
 
 
 def _report_left(key: Key, waiting: Span, findings: Findings) -> None:
