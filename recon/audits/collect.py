@@ -208,6 +208,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
         guarantees={sink.name: sink.guarantee for sink in pipeline.sinks},
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
+        topics=pipeline.source.topics,
         progress=progress,
         source_log=source_log,
         observed=pipeline.is_observed,
@@ -767,7 +768,9 @@ class _Reader:
         if not self.sources.pipeline.of_kafka:
             return KafkaWitness(bootstrap_servers="", isolation_level="", read_at=self.now, topics={})
         positions = _positions(slices.values())
-        topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
+        # A topic that left the subscription was read, too.
+        read = (name for of_sink in slices.values() for _, name, _ in of_sink.ranges.topics)
+        topics = {*self.sources.pipeline.source.topics, *(name for name in read if is_kafka(name))}
         epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}
         for sink, of_sink in slices.items():
             for where, leaders in leaders_seen(of_sink, proofs.of_sink.get(sink)).items():

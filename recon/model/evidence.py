@@ -846,6 +846,7 @@ class Witnesses:
         guarantees: what each sink claims.
         rewriting: sinks whose rows later micro-batches may replace.
         routed: sinks that the pipeline's routes lead to; none where it has no routes.
+        topics: those of Kafka that recon.yml names; none where it is not known.
         progress: Spark's own report of each micro-batch, empty where no listener recorded it.
         observed: whether the query writes without recon (`write: native` or `foreach_batch`).
         own_function: whether a function of the user's own writes (`write: foreach_batch`).
@@ -878,6 +879,7 @@ class Witnesses:
     guarantees: Mapping[str, str] = field(default_factory=dict)
     rewriting: Collection[str] = ()
     routed: Collection[str] = ()
+    topics: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     observed: bool = False
     own_function: bool = False

@@ -23,6 +23,7 @@ from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, offsets
 from recon.judge.history.table_history import TableHistory, as_write
 from recon.judge.open_findings import unread_before
 from recon.judge.source import Missed, Source
+from recon.judge.subscription import Subscription
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -213,26 +214,30 @@ class _Evaluation:
                 )
 
     def _report_dropped(self) -> None:
-        """Topic partitions that a plan leaves out though the plan before it had them, and Kafka still has them."""
-        for batch, key in self._dropped():
+        """Topic partitions that plans leave out, though one before had them, and that have more offsets since."""
+        for batch, key, end in self._dropped():
             topic = self.source.topic(key.topic)
             if topic is None:
                 code, rest = Code.INCONCLUSIVE, "; whether Kafka still has it could not be read"
-            elif key.partition in topic.partitions:
+            elif key.partition in topic.partitions and topic.partitions[key.partition].log_end > end:
                 code = Code.STALLED
-                rest = ": its records are not read any more; compare the query's subscription with recon.yml"
+                rest = f": it is not read from {end} on; compare the query's subscription with recon.yml"
             else:
-                continue  # gone from Kafka: kafka_end_offsets judges how far it was read
+                continue  # read to its end, or gone from Kafka: kafka_end_offsets judges how far it was read
             left = f"{key}: Spark's plan of micro-batch {batch.batch_id} leaves it out, and the plan before it did not"
             self._say(batch, code, left + rest, key=key)
 
-    def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key]]:
+    def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key, int]]:
+        """(the first plan without it, a topic partition of recon.yml that the newest plan lacks, where it was left)."""
         plans = [(batch, _planned(batch)) for batch in self.checkpoint.batches]
+        newest, subscribed = plans[-1][1] if plans else set(), Subscription.of(self.witnesses)
         for (before, planned_before), (after, planned) in pairwise(plans):
             whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
-            dropped = planned_before - planned if whole else ()
+            dropped = planned_before - planned - newest if whole else set()
             if dropped and self._is_judged(after):
-                yield from ((after, Key(*where)) for where in sorted(dropped))
+                ends = planned_ranges(before)
+                keys = (Key(*where) for where in sorted(dropped))
+                yield from ((after, key, ends[key].end) for key in keys if subscribed.names(key.topic))
 
     def _sort(self, batch: CheckpointBatch) -> None:
         """Whether this audit judges a micro-batch that the ledger does not have."""
