@@ -37,6 +37,7 @@ from recon.model import (
     KafkaWitness,
     LedgerSlice,
     LiveFiles,
+    OtherWriter,
     PreviousAudit,
     ProgressWitness,
     QuarantinedRows,
@@ -207,6 +208,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
         guarantees={sink.name: sink.guarantee for sink in pipeline.sinks},
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
+        topics=pipeline.source.topics,
         progress=progress,
         source_log=source_log,
         observed=pipeline.is_observed,
@@ -388,19 +390,69 @@ def _with_stamps(
     pipeline = sources.pipeline
 
     def stamped(sink: Sink, log: TableLog) -> TableLog:
-        of_sink = slices.get(sink.name)
-        heads = of_sink.heads if of_sink is not None else ()
-        if not (pipeline.is_observed or any(head.is_observed for head in heads)):
-            return log
-        by_rows: Mapping[int, int] = {}
-        if pipeline.placed_by_rows:
-            explodes = bool(pipeline.rows.explodes)
-            read = partial(sources.rows_together, sink)
-            by_rows = placed(log, plans, heads, read, explodes=explodes).numbers
-        log = observed.attributed(log, sink.observed_app_id, plans, heads, by_rows)
-        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink.name, now, pipeline.source.beginning)
+        log = _stamped(log, slices.get(sink.name), sources, sink, plans, now)
+        for other, its in sources.other_writers(sink) if log.exists else ():
+            log = _with_other_writer(log, other, its, now)
+        return log
 
     return {sink.name: stamped(sink, logs[sink.name]) for sink in pipeline.sinks if sink.name in logs}
+
+
+def _stamped(
+    log: TableLog,
+    of_sink: LedgerSlice | None,
+    sources: Sources,
+    sink: Sink,
+    plans: CheckpointWitness | None,
+    now: datetime,
+) -> TableLog:
+    """A log with stamps on what a pipeline's query wrote without recon."""
+    pipeline, heads = sources.pipeline, of_sink.heads if of_sink is not None else ()
+    if not (pipeline.is_observed or any(head.is_observed for head in heads)):
+        return log
+    by_rows: Mapping[int, int] = {}
+    if pipeline.placed_by_rows:
+        explodes = bool(pipeline.rows.explodes)
+        read = partial(sources.rows_together, sink)
+        by_rows = placed(log, plans, heads, read, explodes=explodes).numbers
+    log = observed.attributed(log, sink.observed_app_id, plans, heads, by_rows)
+    return observed.with_stamps(log, of_sink, plans, pipeline.name, sink.name, now, pipeline.source.beginning)
+
+
+def _with_other_writer(log: TableLog, sources: Sources, sink: Sink, now: datetime) -> TableLog:
+    """A log of which it is known what another pipeline of recon.yml wrote: by its entries, and by its checkpoint.
+
+    What recon's hook writes names its pipeline itself.
+    """
+    pipeline, nobodys = sources.pipeline, {v: c for v, c in log.commits.items() if c.stamp is None and c.data_change}
+    nobodys = {version: commit for version, commit in nobodys.items() if version not in log.unstamped}
+    topics = frozenset(pipeline.source.topics) or None
+    writer = OtherWriter(pipeline=pipeline.name, sink=sink.name, topics=topics, observed=pipeline.is_observed)
+    if not nobodys:
+        return replace(log, other_writers=(*log.other_writers, writer))
+    since = min(commit.timestamp for commit in nobodys.values())
+    of_sink = _attempt("ledgers", lambda: sources.ledger().slice(pipeline.name, sink.name, since))
+    plans = _attempt("checkpoint", sources.checkpoint) if pipeline.is_observed else None
+    entered, planned = known(of_sink), known(plans)
+    theirs = _stamped(replace(log, commits=nobodys), entered, sources, sink, planned, now)
+    writer = replace(
+        writer,
+        topics=_topics(writer.topics, entered, planned),
+        unstamped=frozenset(theirs.unstamped),
+        unknown=plans.reason if isinstance(plans, Unavailable) else "",
+    )
+    writers, commits = (*log.other_writers, writer), {**log.commits, **theirs.commits}
+    return replace(log, commits=commits, other_writers=writers)
+
+
+def _topics(
+    declared: frozenset[str] | None, of_sink: LedgerSlice | None, plans: CheckpointWitness | None
+) -> frozenset[str] | None:
+    """What a pipeline reads, as recon.yml, its ledger and its checkpoint say; None where none of them does."""
+    found = set(declared or ())
+    found |= {name for _, name, _ in of_sink.ranges.topics} if of_sink is not None else set()
+    found |= {read.topic for batch in (plans.batches if plans is not None else ()) for read in batch.ranges}
+    return frozenset(found) or None
 
 
 def _is_ahead(slices: Slices, checkpoint: CheckpointWitness | Unavailable) -> bool:
@@ -605,6 +657,15 @@ class _Reader:
         return {s.name: self._history(s, slices.get(s.name), proofs.of_sink.get(s.name), files) for s in tables}
 
     def _history(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> TableLog:
+        log = self._newer(sink, of_sink, state, files)
+        mine, shown = self.sources.pipeline.name, log.commits
+        shared = self.sources.other_writers(sink) or any(c.stamp and c.stamp.pipeline != mine for c in shown.values())
+        removing = [c for c in shown.values() if c.stamp is None and c.files_removed] if shared else ()
+        # Whose rows a commit removed, the commits tell that added them, however long ago.
+        told = all(c.removed_rows_of is not None and c.removed_rows_of <= shown.keys() for c in removing)
+        return log if told else self.sources.history(sink, None, files=files)
+
+    def _newer(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> TableLog:
         first, table = None, state.memory(TableVersion) if state is not None else None
         if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. The version of a release or of a
@@ -707,7 +768,9 @@ class _Reader:
         if not self.sources.pipeline.of_kafka:
             return KafkaWitness(bootstrap_servers="", isolation_level="", read_at=self.now, topics={})
         positions = _positions(slices.values())
-        topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
+        # A topic that left the subscription was read, too.
+        read = (name for of_sink in slices.values() for _, name, _ in of_sink.ranges.topics)
+        topics = {*self.sources.pipeline.source.topics, *(name for name in read if is_kafka(name))}
         epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}
         for sink, of_sink in slices.items():
             for where, leaders in leaders_seen(of_sink, proofs.of_sink.get(sink)).items():

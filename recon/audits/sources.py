@@ -80,6 +80,11 @@ class Sources:
         """The ledger."""
         return self.session.ledger()
 
+    def other_writers(self, sink: Sink) -> Sequence[tuple[Sources, Sink]]:
+        """The other pipelines of recon.yml that write the table of a sink, each with its sink."""
+        found = self.project.other_writers(self.pipeline, sink)
+        return [(replace(self, pipeline=pipeline), its) for pipeline, its in found]
+
     def observe(self) -> ObservationResult:
         """Enters what the query wrote without recon since the last look."""
         return look(self.project, self.pipeline, self.session.ledger(), self.brokers.ask)

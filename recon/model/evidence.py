@@ -231,6 +231,8 @@ class TableCommit:
         left_nothing: whether no row of before is left, where the log says so (Iceberg); None where the operation has to
             tell.
         by_catalog: whether a catalog takes the table's commits from this one on; None where the commit does not say.
+        removed_rows_of: the versions that wrote the rows of the files that the commit removed; None where it is not
+            known of one of the files.
     """
 
     version: int
@@ -252,6 +254,7 @@ class TableCommit:
     wrote: tuple[str, int] | None = None
     left_nothing: bool | None = None
     by_catalog: bool | None = None
+    removed_rows_of: frozenset[int] | None = None
 
     @cached_property
     def is_merge(self) -> bool:
@@ -449,6 +452,25 @@ class Unstamped(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherWriter:
+    """Another pipeline of recon.yml that writes the judged table.
+
+    Attributes:
+        topics: what it reads, as far as recon.yml, its ledger and its checkpoint say; None where none of them does.
+        observed: whether it writes without recon, so that its rows carry no batch_id of recon's.
+        unstamped: the versions that it wrote, and of which it is not known what was read into them.
+        unknown: why its commits are not known; "" where they are.
+    """
+
+    pipeline: str
+    sink: str
+    topics: frozenset[str] | None
+    observed: bool = False
+    unstamped: frozenset[int] = frozenset()
+    unknown: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableWords:
     """What messages call a table, its log, the removal of old commits, and the setting for how long these are kept."""
 
@@ -479,8 +501,8 @@ class TableLog:
     `first_retained` is the oldest version whose commit file still exists, `last` the newest.
     `log_retention_days` comes from the table's properties. `txns` is the newest txn version per app id over the whole
     table. `table_id` is the id of the table at its newest version, None where it is not known. `files` are its data
-    files, where they were looked at. `unstamped` are micro-batches that Spark's own sink wrote and that have no stamp,
-    by version.
+    files, where they were looked at. `unstamped` are micro-batches of the pipeline that Spark's own sink wrote and that
+    have no stamp, by version. `other_writers` are the other pipelines of recon.yml that write the table.
 
     An Iceberg table's history is the same witness (recon.witness.iceberg): a snapshot is a commit and its sequence
     number the version. `line` then holds the newest version and its ancestors, `highest` the greatest number that was
@@ -498,6 +520,7 @@ class TableLog:
     table_id: str | None = None
     files: LiveFiles | Unavailable = Unavailable("delta_files", "the data files were not looked at")
     unstamped: Mapping[int, Unstamped] = field(default_factory=dict)
+    other_writers: Sequence[OtherWriter] = ()
     line: frozenset[int] | None = None
     highest: int | None = None
     whole: bool = False
@@ -823,6 +846,7 @@ class Witnesses:
         guarantees: what each sink claims.
         rewriting: sinks whose rows later micro-batches may replace.
         routed: sinks that the pipeline's routes lead to; none where it has no routes.
+        topics: those of Kafka that recon.yml names; none where it is not known.
         progress: Spark's own report of each micro-batch, empty where no listener recorded it.
         observed: whether the query writes without recon (`write: native` or `foreach_batch`).
         own_function: whether a function of the user's own writes (`write: foreach_batch`).
@@ -855,6 +879,7 @@ class Witnesses:
     guarantees: Mapping[str, str] = field(default_factory=dict)
     rewriting: Collection[str] = ()
     routed: Collection[str] = ()
+    topics: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     observed: bool = False
     own_function: bool = False

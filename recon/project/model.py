@@ -411,6 +411,27 @@ class Project(Strict):
         return self
 
     @model_validator(mode="after")
+    def _source_columns_tell_pipelines_apart(self) -> Project:
+        """Rows of two topics have the same partitions and offsets: nothing but the topic says whose a row is."""
+        for n, pipeline in enumerate(self.pipelines):
+            for m, sink in enumerate(pipeline.sinks):
+                names, writers = sink.named_source, self.other_writers(pipeline, sink)
+                others = [of.name for of, _ in writers if {*of.source.topics} != {*pipeline.source.topics}]
+                if names is not None and names.topic is None and others:
+                    columns = f"partition: {names.partition}, offset: {names.offset}"
+                    raise BadValue(
+                        f"have no topic, and pipeline '{others[0]}' writes {sink.target} "
+                        f"as well: the rows of the two cannot be told apart. Name the column with the topic (`topic: "
+                        f"COLUMN, {columns}`); where rows have none, leave source_columns out",
+                        "pipelines",
+                        n,
+                        "sinks",
+                        m,
+                        "source_columns",
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _hashes_have_a_key(self) -> Project:
         if self.hash_key is None and not keeps_key(self.ledger.location) and "hash" in _policies(self):
             raise BadValue(NEEDS_KEY, "ledger", whole=True)
@@ -607,6 +628,18 @@ class Project(Strict):
         if sink not in sinks:
             raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{did_you_mean(sink, sinks, 'it has')}")
         return owner, sinks[sink]
+
+    def other_writers(self, pipeline: Pipeline, sink: Sink) -> Sequence[tuple[Pipeline, Sink]]:
+        """The other pipelines that write the table of a sink, each with its sink."""
+        mine = self.location(sink).rstrip("/")
+        return [
+            (other, its)
+            for other in self.pipelines
+            for its in other.sinks
+            if (other.name, its.name) != (pipeline.name, sink.name)
+            and its.in_files == sink.in_files
+            and self.location(its).rstrip("/") == mine
+        ]
 
     def find_table(self, name: str) -> tuple[Pipeline, Sink] | Table | None:
         """The table of a `ref`: an entry of `tables`, or a sink by its name or `pipeline.sink`; None for no such name.

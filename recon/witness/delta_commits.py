@@ -9,7 +9,7 @@ and may leave `operationMetrics` out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -70,6 +70,32 @@ def reader(log: Storage) -> Callable[[int], bytes | None]:
     return local
 
 
+class FileOrigins:
+    """Which versions wrote the rows of each data file, as the commits tell that were parsed so far.
+
+    A file that a commit writes in the place of others has the rows of these, and new ones if it added any.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, frozenset[int] | None] = {}
+
+    def of(self, paths: Iterable[str]) -> frozenset[int] | None:
+        """The versions that wrote the rows of some files; None where a commit that was not parsed added one of them."""
+        found = [self._of.get(path) for path in paths]
+        known = [of for of in found if of is not None]
+        return frozenset().union(*known) if len(known) == len(found) else None
+
+    def replaced(
+        self, version: int, added: Iterable[str], removed: Collection[str], *, adds_rows: bool
+    ) -> frozenset[int] | None:
+        """Takes in a commit; returns the versions that wrote the rows of the files that it removed."""
+        before = self.of(removed)
+        new = frozenset((version,)) if adds_rows or not removed else frozenset()
+        for path in added:
+            self._of.setdefault(path, None if before is None else before | new)
+        return before
+
+
 class FileActions(Protocol):
     """What follows the data files of a table while its commits are parsed."""
 
@@ -81,12 +107,17 @@ class FileActions(Protocol):
 
 
 def parse_commit(
-    log: Storage, version: int, raw: bytes, rows_of: dict[str, int], files: FileActions | None = None
+    log: Storage,
+    version: int,
+    raw: bytes,
+    rows_of: dict[str, int],
+    files: FileActions | None = None,
+    origins: FileOrigins | None = None,
 ) -> tuple[TableCommit, Mapping[str, str] | None]:
     """A commit and, if it carries a metaData action, the table properties from there on.
 
     `rows_of` keeps numRecords per added file, for remove actions that carry no statistics. `files` is told of each add
-    and remove action.
+    and remove action. `origins` is where the rows of files come from, so far.
     """
     name = file_name(version)
     info: Mapping[str, Any] | None = None
@@ -103,6 +134,7 @@ def parse_commit(
     added: set[str] = set()
     marked: dict[str, int] = {}  # rows of files with a deletion vector
     removed: set[str] = set()
+    replaced: list[str] = []  # whether the commit says that it changes data, or not
     try:
         for action in actions(log, name, raw):
             if len(action) != 1:
@@ -131,6 +163,7 @@ def parse_commit(
                     if files is not None:
                         files.remove(body)
                     newest_file = max(newest_file, body.get("deletionTimestamp") or 0)
+                    replaced.append(body["path"])
                     rows = num_records(body.get("stats"))
                     rows = rows_of.get(body["path"]) if rows is None else rows
                     if _changes_data(body):
@@ -179,6 +212,7 @@ def parse_commit(
             rewrote=in_place if replaces_files and not files_added + files_removed else None,
             table_id=table_id,
             by_catalog=by_catalog,
+            removed_rows_of=_origins(origins, version, added, replaced, adds_rows=files_added > 0 and rows_added != 0),
             made_by=made_by(info) if stamp is None else {},
             wrote=_streamed(info, txn) if stamp is None else None,
         )
@@ -187,6 +221,14 @@ def parse_commit(
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
     return commit, configuration
+
+
+def _origins(
+    origins: FileOrigins | None, version: int, added: Collection[str], removed: Collection[str], *, adds_rows: bool
+) -> frozenset[int] | None:
+    if origins is None:
+        return None if removed else frozenset()
+    return origins.replaced(version, added, removed, adds_rows=adds_rows)
 
 
 def _without_copied(

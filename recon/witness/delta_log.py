@@ -22,6 +22,7 @@ from recon.model import LiveFiles, SinkCommit, SinkLog, TableCommit, TableLog, U
 from recon.model.wire.values import loads, mapping, optional, text, whole
 from recon.witness import delta_files
 from recon.witness.delta_commits import (
+    FileOrigins,
     action_of,
     actions,
     contents,
@@ -123,13 +124,14 @@ def _commits(
     """The wanted commits, and the properties that the newest of them sets; others are read for the replay alone."""
     commits: dict[int, TableCommit] = {}
     rows_of: dict[str, int] = {}
+    origins = FileOrigins()
     configuration: Mapping[str, str] | None = None
     needed = [v for v in versions if v in wanted or (replay is not None and v > replay.after)]
     for version, raw in contents(log, needed):
         files = replay if replay is not None and version > replay.after else None
         if files is not None:
             files.next_commit(version)
-        commit, changed = parse_commit(log, version, raw, rows_of, files)
+        commit, changed = parse_commit(log, version, raw, rows_of, files, origins)
         if files is not None:
             files.table_id = commit.table_id or files.table_id
         if version in wanted:

@@ -129,19 +129,22 @@ def is_by_rows(commit: TableCommit) -> bool:
     return commit.wrote is not None and commit.wrote[1] not in commit.txn.values()
 
 
-def ranges_of(batch: CheckpointBatch, beginning: int = BEGINNING) -> tuple[OffsetSpan, ...]:
+def ranges_of(
+    batch: CheckpointBatch, beginning: int = BEGINNING, starts: Mapping[tuple[str, int], int] | None = None
+) -> tuple[OffsetSpan, ...]:
     """What a micro-batch read, without the ids of Kafka's topics.
 
-    Spark reads a partition that is new in it from its log start, which is not in the checkpoint. This start is taken as
-    0, so that offsets without a row are reported as missing. One that went back read nothing. `beginning` is where the
-    query begins with a Delta table.
+    Spark reads a partition that is new in it from its log start, which is not in the checkpoint. `starts` has it where
+    it is known; else it is taken as 0, so that offsets without a row are reported as missing. One that went back read
+    nothing. `beginning` is where the query begins with a Delta table.
     """
     ranges = [span._replace(start_offset=min(span.start_offset, span.end_offset)) for span in batch.ranges]
     for source, topic, partition, end in batch.new_partitions:
         if is_delta(topic):
             ranges.append(OffsetSpan(topic, table_of(topic), partition, min(beginning, end), end, source))
         else:
-            ranges.append(OffsetSpan(topic, None, partition, 0, end, source))
+            start = (starts or {}).get((topic, partition), 0)
+            ranges.append(OffsetSpan(topic, None, partition, min(start, end), end, source))
     return tuple(ranges)
 
 

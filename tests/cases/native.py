@@ -29,6 +29,7 @@ class NativeLake(Lake):
     checks: tuple[str, ...] = CHECKS
     declared: Mapping[str, bool] = field(default_factory=lambda: {"filters": False})
     write: Literal["native", "foreach_batch", "recon"] = "native"
+    more_topics: tuple[str, ...] = ()
     numbered: bool = True  # whether the function gives Delta the numbers of its micro-batches
 
     @property
@@ -41,7 +42,9 @@ class NativeLake(Lake):
             checkpoint=self.checkpoint_name,
             write=self.write,
             rows=Rows(**self.declared),
-            source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
+            source=Source.model_validate(
+                {"topics": (self.topic, *self.more_topics), "isolation_level": self.isolation_level}
+            ),
             sinks=(
                 DeltaSink.model_validate({"name": "s", "target": "table", "data_tests": tests, **app, **self.sink}),
             ),
@@ -107,8 +110,7 @@ class NativeLake(Lake):
             .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
             .option("kafka.isolation.level", self.isolation_level)
             .option("startingOffsets", starting)
-            .option("subscribe", self.topic)
-            .options(**options)
+            .options(**{"subscribe": self.topic, **options})
         )
         if per_trigger:
             reader = reader.option("maxOffsetsPerTrigger", per_trigger)

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from recon.write.sinks import open_sink
 from recon.write.sinks.base import ConfirmedWrite
 from recon.write.streams.listener import ProgressListener
 from tests.cases.lake import complete, failing, findings, ranges, told
-from tests.cases.native import NativeLake
+from tests.cases.native import CHECKS, NativeLake
 from tests.cases.test_adopt import adopted, kept
 from tests.cases.test_table_files import cleaned_up
 from tests.support.marks import long
@@ -400,3 +401,34 @@ def test_a_stranger_adds_a_record_that_the_query_reads_when_the_log_is_cleaned_u
 
 def newest_plan(lake: NativeLake) -> int:
     return max(int(name.name) for name in (lake.checkpoint / "commits").iterdir() if name.name.isdigit())
+
+
+def test_a_topic_leaves_the_subscription_and_comes_back(make: Make, topic: Callable[..., str]) -> None:
+    other = topic("other")
+    lake = make(False, more_topics=(other,), checks=(*CHECKS, "kafka_end_offsets"))
+    both = f"{lake.topic},{other}"
+
+    def produce(count: int, name: str = lake.topic) -> None:
+        lake.kafka.produce(name, [(f"k{i}", f"v{i}", 0) for i in range(count)])
+
+    produce(20)
+    produce(20, other)
+    lake.stream(subscribe=both)
+    assert answer(lake.audit()) == "complete"
+    produce(5)
+    lake.stream(failOnDataLoss="false")
+    without = replace(lake, more_topics=())
+    for one in (lake, without):
+        run = one.audit()
+        assert answer(run) == "complete", told(run)  # it was read to its end
+    produce(8, other)
+    run = lake.audit()
+    assert failing(run) == {"STALLED"}, told(run)
+    run = without.audit()
+    assert ranges(f for f in findings(run) if f.level is Level.UNPROVED) == {(0, 20, 28)}, told(run)
+    lake.kafka.delete_records({(other, 0): 20})
+    produce(3)
+    lake.stream(subscribe=both, failOnDataLoss="false")
+    run = lake.audit()
+    assert answer(run) == "complete", told(run)
+    assert len(lake.rows()) == 20 + 20 + 5 + 8 + 3

@@ -22,7 +22,7 @@ class NativeStream:
 
     `at` is the time of the next micro-batch, which is planned then and committed a second later. Spark's own sink
     writes it, or with `app_id` a function for foreachBatch, which gives Delta the number or, where it is not
-    `numbered`, does not.
+    `numbered`, does not. Where it is not `with_topic`, no column has the topic.
     """
 
     checkpoint: Path
@@ -33,6 +33,7 @@ class NativeStream:
     position: dict[str, dict[int, int]] = field(default_factory=dict)
     app_id: str = ""
     numbered: bool = True
+    with_topic: bool = True
 
     def start(self, starting: Ends) -> NativeStream:
         """A new checkpoint that begins at these offsets."""
@@ -83,6 +84,7 @@ class NativeStream:
         columns = {
             name: pa.array([row[i] for row in rows], kind)
             for i, (name, kind) in enumerate(zip(names, types, strict=True))
+            if i or self.with_topic
         }
         txn = [Transaction(self.app_id or self.query_id, number)] if self.numbered else None
         write_deltalake(

@@ -20,11 +20,22 @@ from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSource
 from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
-from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Log, Place, Query, Topic, World
+from tests.truth.world import (
+    ELSEWHERE,
+    ELSEWHERES_PIPELINE,
+    PIPELINE,
+    SINK,
+    TOPIC,
+    IsolationLevel,
+    Log,
+    Place,
+    Query,
+    Topic,
+    World,
+)
 
 Act = Callable[[World, random.Random], None]
 Judge = Callable[[World], Judgement]
-ELSEWHERE = "clicks"  # a topic that our query does not read
 
 
 def _ordinary(world: World, rng: random.Random) -> None:
@@ -383,12 +394,17 @@ def _elsewhere(world: World) -> Query:
     world.topics.setdefault(ELSEWHERE, Topic(ELSEWHERE, "id-c", [Log()]))
     world.produce(3, topic=ELSEWHERE)
     end = world.topics[ELSEWHERE].logs[0].end - 3
-    return Query(pipeline="orders_3", query_id="q-70", topics=(ELSEWHERE,), positions={(ELSEWHERE, 0): end})
+    return Query(pipeline=ELSEWHERES_PIPELINE, query_id="q-70", topics=(ELSEWHERE,), positions={(ELSEWHERE, 0): end})
 
 
-def _other_pipeline_reads_another_topic(world: World, _: random.Random) -> None:
+def _other_pipeline_reads_another_topic(world: World, rng: random.Random) -> None:
+    """Somebody may delete a row of it: a loss of that pipeline, and none of ours."""
     with world.running(_elsewhere(world)):
         world.micro_batch()
+    theirs = [row for row in world.rows if row.place[0] == ELSEWHERE]
+    if theirs and rng.random() < 0.5:
+        gone = rng.choice(theirs)
+        world.delete(lambda row: row is gone)
 
 
 def _other_pipeline_merges(world: World, rng: random.Random) -> None:

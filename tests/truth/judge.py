@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -45,6 +46,7 @@ from recon.model import (
     RowSearch,
     RowsWitness,
     RunResult,
+    TableCommit,
     TableLog,
     Unavailable,
 )
@@ -60,7 +62,17 @@ from recon.write.ledger.results import hash_of, rows_of
 from tests.support.codes_page import unlisted
 from tests.support.subjects import assert_subjects
 from tests.truth.accounts import wrong_in
-from tests.truth.world import PIPELINE, SINK, TOPIC, IsolationLevel, Row, World, fingerprint
+from tests.truth.world import (
+    ELSEWHERE,
+    ELSEWHERES_PIPELINE,
+    PIPELINE,
+    SINK,
+    TOPIC,
+    IsolationLevel,
+    Row,
+    World,
+    fingerprint,
+)
 
 Offsets = Mapping[tuple[str, int], int]
 Epochs = Mapping[tuple[str, int], Collection[tuple[int, int]]]
@@ -70,8 +82,10 @@ _OF_SINK = ("ledger_integrity", "delta_history", "source_rows")
 
 
 @cache
-def project(isolation_level: IsolationLevel, topics: tuple[str, ...] = (TOPIC,)) -> Project:
-    """A project with every check that "complete" rests on."""
+def project(
+    isolation_level: IsolationLevel, topics: tuple[str, ...] = (TOPIC,), elsewhere: tuple[str, ...] = ()
+) -> Project:
+    """A project with every check that "complete" rests on; where topics `elsewhere` are named, with who reads these."""
     sink = DeltaSink(name=SINK, target="orders", data_tests=tuple(CheckSpec(test=name) for name in _OF_SINK))
     pipeline = Pipeline(
         name=PIPELINE,
@@ -80,7 +94,14 @@ def project(isolation_level: IsolationLevel, topics: tuple[str, ...] = (TOPIC,))
         data_tests=tuple(CheckSpec(test=name) for name in _OF_PIPELINE),
         sinks=(sink,),
     )
-    return Project(name="truth", ledger=LedgerConfig(location="_recon"), pipelines=(pipeline,), project_dir=Path())
+    other = Pipeline(
+        name=ELSEWHERES_PIPELINE,
+        checkpoint="cp_elsewhere",
+        source=Source(topics=elsewhere),
+        sinks=(DeltaSink(name=SINK, target="orders"),),
+    )
+    pipelines = (pipeline, other) if elsewhere else (pipeline,)
+    return Project(name="truth", ledger=LedgerConfig(location="_recon"), pipelines=pipelines, project_dir=Path())
 
 
 @cache
@@ -96,11 +117,21 @@ class WorldSources(Sources):
     """The witnesses of a world as it is now."""
 
     def __init__(self, world: World) -> None:
-        of = project(world.declared, world.query.topics)
+        of = project(world.declared, world.query.topics, (ELSEWHERE,) if ELSEWHERE in world.topics else ())
         super().__init__(of, of.pipelines[0], AuditSession(of, no_spark=True, spark=None))
         object.__setattr__(self, "world", world)
 
     world: World
+
+    @override
+    def other_writers(self, sink: Sink) -> Sequence[tuple[Sources, Sink]]:
+        """The pipeline that reads elsewhere, which writes through the hook."""
+        found = []
+        for pipeline, its in self.project.other_writers(self.pipeline, sink):
+            other = copy(self)
+            object.__setattr__(other, "pipeline", pipeline)
+            found.append((other, its))
+        return found
 
     @override
     def ledger(self) -> Ledger:
@@ -115,7 +146,7 @@ class WorldSources(Sources):
     @override
     def history(self, sink: Sink, from_version: int | None, *, files: bool) -> TableLog:
         world = self.world
-        commits = world.commits
+        commits = {v: _with_origins(c, from_version, world.commits) for v, c in world.commits.items()}
         txns: dict[str, int] = {}
         for commit in commits.values():
             txns.update(commit.txn)
@@ -267,6 +298,13 @@ class WorldSources(Sources):
     def live_rows(self, sink: Sink) -> Sequence[Row]:
         """The rows that the sink has now."""
         return self.world.rows
+
+
+def _with_origins(commit: TableCommit, first: int | None, log: Collection[int]) -> TableCommit:
+    """The commit as one reads it who reads the log from a version on: who wrote a file before that is not known."""
+    of = commit.removed_rows_of
+    known = of is None or all(version in log and version >= (first or 0) for version in of)
+    return commit if known else replace(commit, removed_rows_of=None)
 
 
 def _looked_for(rows: Sequence[Row], search: RowSearch) -> list[RowGroup]:

@@ -31,7 +31,7 @@ from recon.project import Sink
 from recon.write.ledger.ledger import Ledger
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore, memory_ledger
-from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
+from tests.truth.world import ELSEWHERE, ELSEWHERES_PIPELINE, PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
 
 Story = Callable[[], tuple[World, Judgement]]
 STORIES: dict[str, CatalogueCase] = {}
@@ -830,6 +830,17 @@ def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
     world.produce(topic="clicks")
     _written_by(world, other, 1)
     world.delete(lambda row: row.place == (TOPIC, "id-1", 0, 7))
+    return world, audit(world)
+
+
+@of_case(86, never=("MUTATED", "GAP", "UNSTAMPED", "INCONCLUSIVE"))
+def a_row_of_another_pipeline_is_deleted() -> tuple[World, Judgement]:
+    world = World()
+    world.topics[ELSEWHERE] = Topic(ELSEWHERE, "id-c", [Log()])
+    ran(3, world)
+    world.produce(topic=ELSEWHERE)
+    _written_by(world, Query(pipeline=ELSEWHERES_PIPELINE, query_id="q-9", topics=(ELSEWHERE,)), 1)
+    world.delete(lambda row: row.place == (ELSEWHERE, "id-c", 0, 7))
     return world, audit(world)
 
 

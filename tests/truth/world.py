@@ -23,6 +23,7 @@ from recon.write.ledger.ledger import Ledger
 from tests.truth.memory import memory_ledger
 
 PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
+ELSEWHERE, ELSEWHERES_PIPELINE = "clicks", "orders_3"  # what another pipeline of recon.yml reads into the table
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -176,6 +177,7 @@ class World:
         self.settled = True  # nothing happened since the beginning, or since all was accepted, that an audit may refute
         self.forgiven_rows: Counter[Place] = Counter()  # how many rows each record had then
         self.written: dict[int, int] = {}  # rows in the files that each version added
+        self.origins: dict[int, frozenset[int]] = {}  # of files with rows of others: the versions that wrote these
         self.of_call: dict[str, Any] = {}  # what entries say of the call of the hook that runs, where it is one of two
         self.takes: Callable[[int], bool] = lambda offset: True  # the offsets that this call gives to the sink
         self.told_by: dict[int, set[Place]] = {}  # records of a call that was not written, by the entry that tells it
@@ -713,6 +715,10 @@ class World:
         self.commits[version] = TableCommit(**{**made, **fields})
         return version
 
+    def removed_rows_of(self, rows: Iterable[Row]) -> frozenset[int]:
+        """The versions that wrote the rows of the files in which some rows are."""
+        return frozenset().union(*(self.origins.get(row.version, {row.version}) for row in rows))
+
     def commit_again(self, version: int, **changes: Any) -> None:
         """A commit of recon's own is made once more, as without a txn; `changes` are of its stamp."""
         self.tick()
@@ -732,7 +738,9 @@ class World:
         if logged:
             self.tick()
             predicate = {"predicate": '["(_source_offset = 7)"]' if kept else '["true"]'}
-            self.commit("DELETE", removed=len(self.rows) - len(kept), operation_parameters=predicate)
+            of = self.removed_rows_of(row for row in self.rows if gone(row))
+            removed = len(self.rows) - len(kept)
+            self.commit("DELETE", removed=removed, operation_parameters=predicate, removed_rows_of=of)
         else:
             files: dict[tuple[int, Place], list[Row]] = {}
             for row in self.rows:
@@ -745,7 +753,9 @@ class World:
         """OPTIMIZE: the same rows in other files."""
         self.tick()
         self.tell("OPTIMIZE writes the table's rows into other files.")
-        self.commit("OPTIMIZE", files_added=1, files_removed=len(self.commits))
+        of = self.removed_rows_of(self.rows)
+        self.commit("OPTIMIZE", files_added=1, files_removed=len(self.commits), removed_rows_of=of)
+        self.origins |= {row.version: of for row in self.rows}
 
     def compact_and_lose(self, lost: Row) -> None:
         """What says of itself that it is an OPTIMIZE, and leaves a row out."""
@@ -756,6 +766,7 @@ class World:
             files_added=0,
             files_removed=0,
             rewrote=(len(self.rows) - 1, len(self.rows)),
+            removed_rows_of=self.removed_rows_of(self.rows),
         )
         self.rows = [row for row in self.rows if row is not lost]
         self.tell(f"A commit that calls itself OPTIMIZE leaves out {places_text([lost.place])}.")
@@ -827,7 +838,9 @@ class World:
         self.tick()
         touched = [row for row in self.rows if changed(row)]
         kept = [row for row in touched if not lost(row)]
-        version = self.commit("MERGE", added=len(kept), removed=len(touched))
+        of = self.removed_rows_of(touched)
+        version = self.commit("MERGE", added=len(kept), removed=len(touched), removed_rows_of=of)
+        self.origins[version] = of | {version}
         rest = [row for row in self.rows if not changed(row)]
         self.rows = rest + [replace(row, version=version) for row in kept]
         gone = places_text(row.place for row in touched if lost(row)) or "none"
@@ -848,8 +861,11 @@ class World:
         kept = [row for row in touched if not lost(row)]
         version = max(self.commits)
         added = self.commits[version].rows_taken or 0
+        of = self.removed_rows_of(touched)
+        self.origins[version] = of | {version}
         self.commits[version] = replace(
             self.commits[version],
+            removed_rows_of=of,
             operation="MERGE",
             operation_parameters={},
             rows_added=added + len(kept) if self.statistics else None,

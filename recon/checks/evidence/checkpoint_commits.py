@@ -23,6 +23,7 @@ from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, offsets
 from recon.judge.history.table_history import TableHistory, as_write
 from recon.judge.open_findings import unread_before
 from recon.judge.source import Missed, Source
+from recon.judge.subscription import Subscription
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -213,26 +214,30 @@ class _Evaluation:
                 )
 
     def _report_dropped(self) -> None:
-        """Topic partitions that a plan leaves out though the plan before it had them, and Kafka still has them."""
-        for batch, key in self._dropped():
+        """Topic partitions that plans leave out, though one before had them, and that have more offsets since."""
+        for batch, key, end in self._dropped():
             topic = self.source.topic(key.topic)
             if topic is None:
                 code, rest = Code.INCONCLUSIVE, "; whether Kafka still has it could not be read"
-            elif key.partition in topic.partitions:
+            elif key.partition in topic.partitions and topic.partitions[key.partition].log_end > end:
                 code = Code.STALLED
-                rest = ": its records are not read any more; compare the query's subscription with recon.yml"
+                rest = f": it is not read from {end} on; compare the query's subscription with recon.yml"
             else:
-                continue  # gone from Kafka: kafka_end_offsets judges how far it was read
+                continue  # read to its end, or gone from Kafka: kafka_end_offsets judges how far it was read
             left = f"{key}: Spark's plan of micro-batch {batch.batch_id} leaves it out, and the plan before it did not"
             self._say(batch, code, left + rest, key=key)
 
-    def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key]]:
+    def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key, int]]:
+        """(the first plan without it, a topic partition of recon.yml that the newest plan lacks, where it was left)."""
         plans = [(batch, _planned(batch)) for batch in self.checkpoint.batches]
+        newest, subscribed = plans[-1][1] if plans else set(), Subscription.of(self.witnesses)
         for (before, planned_before), (after, planned) in pairwise(plans):
             whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
-            dropped = planned_before - planned if whole else ()
+            dropped = planned_before - planned - newest if whole else set()
             if dropped and self._is_judged(after):
-                yield from ((after, Key(*where)) for where in sorted(dropped))
+                ends = planned_ranges(before)
+                keys = (Key(*where) for where in sorted(dropped))
+                yield from ((after, key, ends[key].end) for key in keys if subscribed.names(key.topic))
 
     def _sort(self, batch: CheckpointBatch) -> None:
         """Whether this audit judges a micro-batch that the ledger does not have."""
@@ -328,9 +333,9 @@ class _Evaluation:
         log, version, proof = self.witnesses.table_log, first.sink_version, self.witnesses.proof
         if log is None or not version or not first.is_observed:
             return
-        kept = [commit for commit in log.commits.values() if commit.version < version]
-        unseen = len(kept) < version and not (proof is not None and proof.position)
-        if unseen or any(commit.adds_rows for commit in kept):
+        kept = sum(of < version for of in log.commits)
+        unseen = kept < version and not (proof is not None and proof.position)
+        if unseen or any(commit.adds_rows for commit in self.writes.history.commits_before(version)):
             self.findings.add(
                 Code.UNWITNESSED,
                 f"the table had rows, or may have had some, before version {version}, with which recon's verdict "
@@ -339,7 +344,7 @@ class _Evaluation:
             )
 
     def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
-        """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
+        """Whether the sink is known from its beginning on, and had no row of its topics when recon first wrote to it.
 
         Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
         """
@@ -349,7 +354,7 @@ class _Evaluation:
         if any(self._entered_elsewhere(batch) for batch in older):
             return False
         first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
-        return not any(commit.data_change for version, commit in log.commits.items() if version < first)
+        return not any(commit.data_change for commit in self.writes.history.commits_before(first))
 
     def _entered_elsewhere(self, batch: CheckpointBatch) -> bool:
         return any(sink != self.witnesses.sink for sink, _ in self._entered.get(batch.batch_id, ()))

@@ -13,6 +13,7 @@ from typing_extensions import override
 from recon.base.lazy import np
 from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
+from recon.judge.account.own_rows import lost_own
 from recon.judge.case import SinkCase
 from recon.judge.findings import Findings, exactly, no_entries, quiet
 from recon.judge.history.lost_files import judge_files
@@ -23,7 +24,19 @@ from recon.judge.history.table_changes import judge_changes
 from recon.judge.history.table_history import TableHistory, reported
 from recon.judge.history.table_identity import judge_identity
 from recon.judge.open_findings import recheck
-from recon.model import Code, EntryHead, LedgerSlice, TableCommit, TableLog, Verdict, Witnesses, known, why_unknown
+from recon.judge.rows.reasons import without_rows
+from recon.model import (
+    Code,
+    EntryHead,
+    LedgerSlice,
+    TableCommit,
+    TableLog,
+    Unavailable,
+    Verdict,
+    Witnesses,
+    known,
+    why_unknown,
+)
 from recon.model.integrity import verify_stamps
 from recon.model.ledger import named
 
@@ -75,7 +88,9 @@ class DeltaHistory(EvidenceCheck):
         _report_version_gaps(delta, findings)
         if not case.time.is_past:  # otherwise later commits follow entries behind the period
             findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in history.own]))
-        judge_changes(case.table or history, findings, by_rows=witnesses.placed_by_rows)
+        table = case.table or history
+        lost = lost_own(case) if table.doubtful_removals else False
+        judge_changes(table, findings, lost, by_rows=witnesses.placed_by_rows)
         if delta.exists:
             judge_files(history, ledger, findings)
             balance.judge(findings)
@@ -84,7 +99,7 @@ class DeltaHistory(EvidenceCheck):
         judged = len(ledger.heads) - ledger.anchors
         message = f"{plural(judged, 'ledger entry')} and their commits agree on ranges and rows"
         first, last = min(delta.commits, default=None), max(delta.commits, default=None)
-        return findings.verdict(
+        verdict = findings.verdict(
             message if judged else quiet(ledger),
             entries=judged,
             commits=len(delta.commits),
@@ -94,6 +109,7 @@ class DeltaHistory(EvidenceCheck):
             table_rows=balance.to_remember,
             **described(balance.rows if delta.exists else None),
         )
+        return _without_rows(verdict, lost, table)
 
     def _report_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
         counted = _counted(ledger.heads)
@@ -120,6 +136,16 @@ def _counted(heads: Sequence[EntryHead]) -> Sequence[tuple[EntryHead, int]]:
     """The micro-batches that wrote rows, and how many."""
     written = (head for head in heads if head.is_micro_batch and head.status != "already_committed")
     return [(head, head.rows_written) for head in written if head.rows_written]
+
+
+def _without_rows(verdict: Verdict, lost: bool | str | Unavailable, table: TableHistory) -> Verdict:
+    """The verdict; where rows were not read that tell whose rows commits took away, nothing is proved."""
+    if not isinstance(lost, Unavailable):
+        return verdict
+    versions = some(commit.version for commit in table.doubtful_removals)
+    others = some(sorted(table.other_writers))
+    why = f"version {versions} changed rows of {table.location}, which pipeline {others} writes as well"
+    return without_rows(verdict, lost, [why])
 
 
 # -- entries and their commits -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from recon.checks.age_check import AgeCheck, Limits, exceeded
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, TopicIncarnation, coverage
 from recon.judge.findings import Findings, no_entries, offsets
+from recon.judge.subscription import Subscription
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -73,10 +74,10 @@ class KafkaEndOffsets(AgeCheck):
                 message = f"topic {name} was read, and its end offsets were not"
                 findings.add(Code.INCONCLUSIVE, message, about="end offsets", topic=name)
             elif not topic.exists:
-                for key, incarnation in incarnation_of.items():
-                    _judge_missing(key, incarnation.walked.frontier, witnesses, findings)
+                _judge_missing_topic(name, incarnation_of, case, findings)
             else:
                 rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits).judge()
+        _report_all_left(case, frozenset(topics), findings)
         return self._verdict(rows, findings)
 
     def _verdict(self, rows: Sequence[Mapping[str, Any]], findings: Findings) -> Verdict:
@@ -85,7 +86,11 @@ class KafkaEndOffsets(AgeCheck):
             f"{plural(lag, 'offset')} before the end of the log" if lag else "the end of the log"
         )
         ends = [[row["topic"], row["partition"], row["log_end"]] for row in rows]
-        return findings.verdict(message, partitions=rows, log_ends=ends, lag=lag, limits=self.limits_told)
+        # The next audit tells by them what was deleted of partitions that are not read.
+        starts = [[row["topic"], row["partition"], row["log_start"]] for row in rows if row["committed"] is None]
+        return findings.verdict(
+            message, partitions=rows, log_ends=ends, log_starts=starts, lag=lag, limits=self.limits_told
+        )
 
 
 @dataclass
@@ -173,6 +178,9 @@ class _Topic:
         source = [of[-1] for other, of in covered.incarnations.items() if other.source == key.source]
         if last is not None and max(covered.last_read(read) or 0 for read in source) == newest != last:
             head = covered.slice.heads[newest]
+            if not Subscription.of(self.case.witnesses).names(key.topic):
+                _report_left(key, self.behind.pop(key), self.findings)
+                return
             self.findings.add(
                 Code.STALLED,
                 f"{key} was read last by {named(covered.slice.heads[last])}, and {named(head)} does not read it: "
@@ -182,11 +190,32 @@ class _Topic:
             )
 
     def _judge_unread(self, key: Key) -> None:
-        partition = self.topic.partitions[key.partition]
-        self._count(key, partition, self.finished.get(key))
+        partition, committed = self.topic.partitions[key.partition], self.finished.get(key)
+        if not self.incarnations and committed is None:
+            self._judge_unread_topic(key, partition)
+            return
+        self._count(key, partition, committed)
         if self.incarnations and partition.log_start > 0:
             unread = (0, partition.log_start)
             self._report_missed(key, self.topic.topic_id, unread, "no micro-batch read the partition")
+
+    def _judge_unread_topic(self, key: Key, partition: KafkaPartition) -> None:
+        """A partition of a topic that recon.yml names, and that no micro-batch of the period reads."""
+        subscribed = Subscription.of(self.case.witnesses)
+        self._count(key, partition, subscribed.read_before(key, self.topic.topic_id))
+        if self.case.ledger.later or self.case.time.is_past or subscribed.plans(key):
+            return  # it may be read since
+        begins = subscribed.awaited_from(key, self.topic.topic_id)
+        if begins is not None and begins < partition.log_start:
+            unread = (begins, partition.log_start)
+            self._report_missed(key, self.topic.topic_id, unread, "the query does not read the topic")
+        if key in self.behind:
+            self.findings.add(
+                Code.STALLED,
+                f"recon.yml names topic {key.topic}, and the newest micro-batch does not read {key}: "
+                f"{offsets(*self.behind[key])} wait; compare the query's subscription with recon.yml",
+                key=key,
+            )
 
     def _report_missed(self, key: Key, topic_id: str | None, unread: tuple[int, int], reason: str) -> None:
         for part in self.case.source.missed(key, topic_id, unread):
@@ -302,6 +331,38 @@ def _since(covered: Coverage, checkpoint: CheckpointWitness | None) -> Sequence[
     # Behind a micro-batch of which the checkpoint has nothing any more, what was read is not known.
     later = enumerate((b for b in checkpoint.batches if b.batch_id > newest.batch_id), newest.batch_id + 1)
     return [batch for place, batch in later if batch.committed and batch.batch_id == place]
+
+
+def _report_all_left(case: SinkCase, looked_at: frozenset[str], findings: Findings) -> None:
+    if not case.time.is_past:
+        for key, span in Subscription.of(case.witnesses).left_waiting(looked_at):
+            _report_left(key, span, findings)
+
+
+def _report_left(key: Key, waiting: Span, findings: Findings) -> None:
+    message = (
+        f"{key}: the query and recon.yml do not read its topic any more, and {offsets(*waiting)} were not read: accept "
+        "it where they are not needed, or name the topic again in recon.yml and in the query"
+    )
+    findings.add(Code.INCONCLUSIVE, message, key=key, span=waiting)
+
+
+def _judge_missing_topic(
+    name: str, incarnation_of: Mapping[Key, TopicIncarnation], case: SinkCase, findings: Findings
+) -> None:
+    """A topic that is gone, or that Kafka never had."""
+    for key, incarnation in incarnation_of.items():
+        _judge_missing(key, incarnation.walked.frontier, case.witnesses, findings)
+    if incarnation_of or case.time.is_past:
+        return
+    subscribed = Subscription.of(case.witnesses)
+    ends = subscribed.previous.log_ends if subscribed.previous is not None else {}
+    unread = [Key(0, topic, partition) for topic, partition in ends if topic == name]
+    for key in unread:
+        _judge_missing(key, subscribed.awaited_from(key, None) or 0, case.witnesses, findings)
+    if not unread:
+        message = f"recon.yml names topic {name}, which Kafka does not have: correct its name, or take it out"
+        findings.add(Code.INCONCLUSIVE, message, about="no such topic", topic=name)
 
 
 def _judge_missing(key: Key, committed: int, witnesses: Witnesses, findings: Findings) -> None:

@@ -158,8 +158,8 @@ class Writes:
     @cached_property
     def _of_nobody(self) -> Sequence[TableCommit]:
         """The commits since the last audit that were taken for no micro-batch, and name no query."""
-        commits = (c for v, c in self.history.log.commits.items() if v not in self._entered_versions)
-        later = (c for c in commits if c.stamp is None and c.version > self.history.looked_up_to)
+        commits = (c for c in self.history.of_no_pipeline if c.version not in self._entered_versions)
+        later = (commit for commit in commits if commit.version > self.history.looked_up_to)
         return [commit for commit in later if commit.wrote is None or not commit.wrote[0]]
 
     def unplaced_since(self) -> Sequence[int]:
@@ -167,8 +167,8 @@ class Writes:
         last = self.history.last_entered
         found = {commit.version for commit in self.history.unseen(last)}
         if self.own_function:  # Spark's own sink names the query
-            later = [commit for version, commit in self.history.log.commits.items() if version > last]
-            found |= {commit.version for commit in later if commit.stamp is None and commit.adds_rows}
+            later = (commit for commit in self.history.of_no_pipeline if commit.version > last)
+            found |= {commit.version for commit in later if commit.adds_rows}
         return sorted(found)
 
     @cached_property

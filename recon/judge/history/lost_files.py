@@ -13,7 +13,7 @@ from recon.model.ledger import named
 
 def judge_files(history: TableHistory, ledger: LedgerSlice, findings: Findings) -> None:
     """Adds findings for files that are gone, and for files that could not be looked for."""
-    gone, where = history.log.files_gone, history.location
+    gone, where = history.files_gone, history.location
     if isinstance(gone, Unavailable):
         message = f"whether the data files of {where} are all there is not known: {gone.reason}"
         findings.add(Code.INCONCLUSIVE, message, about="data files")

@@ -11,20 +11,28 @@ from recon.base.text import plural, some
 from recon.judge.coverage import FirstReaders, coverage
 from recon.judge.findings import Findings, commit_of, exactly
 from recon.judge.history.table_history import TableHistory, rows_in_all, rows_lost, wipes
-from recon.model import Code, LedgerSlice, TableCommit
+from recon.model import Code, LedgerSlice, TableCommit, Unavailable
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 
 _CHANGED_BY = 5  # versions that one finding names
 
 
-def judge_changes(history: TableHistory, findings: Findings, *, by_rows: bool = False) -> None:
-    """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
+def judge_changes(
+    history: TableHistory, findings: Findings, lost_own: bool | str | Unavailable, *, by_rows: bool = False
+) -> None:
+    """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid.
+
+    `lost_own` is whether the sink lacks rows that it had, as its rows show; a sentence where they do not. It is
+    asked of `history.doubtful_removals` alone. What rows would tell that were not read is no finding.
+    """
     if all(head.sink_version is None for head in history.heads):
         return
-    for commit in history.removals:
+    for commit in history.own_removals:
         if history.oldest_standing < commit.version:
             _report_mutation(commit, findings)
+    for commit in history.doubtful_removals:
+        _report_removal_of_whom(commit, history, findings, lost_own)
     for commit in history.judged:
         if commit.is_restore:
             _report_restore(commit, history, findings)
@@ -32,7 +40,7 @@ def judge_changes(history: TableHistory, findings: Findings, *, by_rows: bool = 
         _report_rollback(history, history.rolled_back, findings)
     _report_undone(history, findings)
     if history.strangers:
-        _report_strangers(history.strangers, findings, by_rows=by_rows)
+        _report_strangers(history, findings, by_rows=by_rows)
 
 
 def _report_rollback(history: TableHistory, undone: Sequence[int], findings: Findings) -> None:
@@ -58,16 +66,41 @@ def _report_undone(history: TableHistory, findings: Findings) -> None:
         report_gone(ledger, of_gone, "were undone", findings, by)
 
 
+def _report_removal_of_whom(
+    commit: TableCommit, history: TableHistory, findings: Findings, lost: bool | str | Unavailable
+) -> None:
+    """A commit that changed rows of a table that several pipelines write, where the log does not tell whose."""
+    about, by = commit_of(commit), (commit.version,)
+    changed = f"{_what(commit)}, in a table that pipeline {some(sorted(history.other_writers))} writes as well"
+    if lost is True:
+        among = "rows of this pipeline are among them, and source_rows names their offsets"
+        findings.add(Code.MUTATED, f"{changed}; {among}; {_who(commit)}", about=about, changed_by=by)
+    elif isinstance(lost, str):
+        unknown = "whether rows of this pipeline are among them is not known"
+        findings.add(Code.INCONCLUSIVE, f"{changed}; {unknown}: {lost}", about=about, changed_by=by)
+    elif lost is False and commit.rows_added != 0:
+        unknown = "every offset of this pipeline has its row, and whether other columns were changed is not known"
+        then = "compare the table with its source, then accept this"
+        findings.add(Code.INCONCLUSIVE, f"{changed}; {unknown}: {then}", about=about, changed_by=by)
+
+
+def _what(commit: TableCommit) -> str:
+    mode, rows = commit.operation_parameters.get("mode"), rows_in_all([rows_lost(commit)])
+    return (
+        f"version {commit.version} is {commit.operation}{f' with mode {mode}' if mode else ''}, which changed rows "
+        f"that were written before and took away {rows}"
+    )
+
+
+def _who(commit: TableCommit) -> str:
+    return f"find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
+
+
 def _report_mutation(commit: TableCommit, findings: Findings) -> None:
     """A commit that changed rows of the ledger's commits."""
-    lost, mode = rows_lost(commit), commit.operation_parameters.get("mode")
-    rows, at = rows_in_all([lost]), f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
+    lost, rows, at = rows_lost(commit), rows_in_all([rows_lost(commit)]), f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
     about, by = commit_of(commit), (commit.version,)
-    message = (
-        f"version {commit.version} is {commit.operation}{f' with mode {mode}' if mode else ''}, which changed rows "
-        f"that were written before and took away {rows}; find out who ran it at {at}"
-    )
-    findings.add(Code.MUTATED, message, about=about, changed_by=by)
+    findings.add(Code.MUTATED, f"{_what(commit)}; {_who(commit)}", about=about, changed_by=by)
     if lost != 0 and not wipes(commit):
         gone = f"{rows} {'is' if lost == 1 else 'are'} gone since version {commit.version} ({commit.operation} at {at})"
         findings.add(Code.GAP, f"{gone}; source_rows names their offsets", about=about, rows=lost, changed_by=by)
@@ -152,10 +185,14 @@ def report_gone(
                 )
 
 
-def _report_strangers(commits: Sequence[TableCommit], findings: Findings, *, by_rows: bool) -> None:
+def _report_strangers(history: TableHistory, findings: Findings, *, by_rows: bool) -> None:
     """`by_rows` is whether nothing but rows says which commits are the query's own."""
+    commits, unknown = history.strangers, [of for of in history.log.other_writers if of.unknown]
     rows = rows_in_all(commit.rows_added for commit in commits)
     what = some(f"{c.version} ({c.operation or 'no operation'})" for c in commits)
     how = "that were taken for no micro-batch" if by_rows else "without recon's mark"
     who = "another program writes to this table" + (", or the function at another time" if by_rows else "")
+    who += "".join(
+        f", or pipeline {of.pipeline}, of which it is not known what it wrote: {of.unknown}" for of in unknown
+    )
     findings.add(Code.UNSTAMPED, f"{plural(len(commits), 'commit')} added {rows} {how}: version {what}; {who}")

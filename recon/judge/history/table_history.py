@@ -25,14 +25,17 @@ from recon.model import (
     AuditTime,
     CheckpointWitness,
     Code,
+    DataFile,
     EntryHead,
     KnownTable,
     LedgerSlice,
+    OtherWriter,
     PreviousAudit,
     ReconStamp,
     SinkCommit,
     TableCommit,
     TableLog,
+    Unavailable,
     Unstamped,
     Witnesses,
     known,
@@ -146,14 +149,62 @@ class TableHistory(SinkHistory):
 
     @cached_property
     def restores(self) -> Sequence[int]:
-        """The versions of the RESTOREs that still act."""
-        return [commit.version for commit in self.acting if commit.is_restore]
+        """The versions of the RESTOREs that still act, but for those that undid other pipelines' commits alone."""
+        return [commit.version for commit in self.acting if commit.is_restore and self._may_undo_own(commit)]
+
+    def _may_undo_own(self, restore: TableCommit) -> bool:
+        target = restore.restored_version
+        return target is None or not self._are_apart(range(target + 1, restore.version))
 
     # -- recon's own writes ------------------------------------------------------------------------------------------
 
     def is_own(self, commit: TableCommit) -> bool:
         """Whether recon made a commit for the sink."""
         return commit.stamp is not None and commit.stamp.is_of(self.pipeline, self.sink)
+
+    def writer_of(self, commit: TableCommit) -> OtherWriter | None:
+        """The other pipeline of recon.yml that made a commit, where recon does not know what was read into it."""
+        return next((of for of in self.log.other_writers if commit.version in of.unstamped), None)
+
+    def is_apart(self, commit: TableCommit) -> bool:
+        """Whether another pipeline of recon's made a commit, and reads other topics: it has none of our offsets."""
+        if commit.stamp is not None:
+            return not self.is_own(commit) and not reads_any_of(commit.stamp.offsets_text, self._topics)
+        writer = self.writer_of(commit)
+        return writer is not None and writer.topics is not None and writer.topics.isdisjoint(self._topics)
+
+    def commits_before(self, version: int) -> Sequence[TableCommit]:
+        """The commits before a version, without those that are apart."""
+        return [commit for commit in self.commits if commit.version < version and not self.is_apart(commit)]
+
+    @cached_property
+    def of_no_pipeline(self) -> Sequence[TableCommit]:
+        """The commits of which neither recon nor a pipeline of recon.yml is known to be the writer."""
+        return [commit for commit in self.commits if commit.stamp is None and self.writer_of(commit) is None]
+
+    def _are_apart(self, versions: Iterable[int]) -> bool:
+        shown = [self.log.commits.get(version) for version in versions]
+        return all(commit is not None and self.is_apart(commit) for commit in shown)
+
+    def spares_own(self, commit: TableCommit) -> bool:
+        """Whether all rows of the files that a commit removed are known to be of pipelines that read other topics."""
+        return bool(commit.removed_rows_of) and self._are_apart(commit.removed_rows_of or ())
+
+    @property
+    def files_gone(self) -> Sequence[DataFile] | Unavailable:
+        """The data files that are gone, without those whose topic other pipelines of recon.yml alone read."""
+        gone, earlier = self.log.files_gone, self.proof.coverage if self.proof is not None else ()
+        if isinstance(gone, Unavailable):
+            return gone
+        theirs = {topic for of in self.log.other_writers for topic in of.topics or ()}
+        theirs -= {*self._topics, *(covered.topic for covered in earlier)}
+        return [file for file in gone if file.topic not in theirs]
+
+    @cached_property
+    def other_writers(self) -> Collection[str]:
+        """The other pipelines of recon's that write the table, as recon.yml or the log says."""
+        stamps = (commit.stamp for commit in self.commits if commit.stamp is not None and not self.is_own(commit))
+        return {stamp.pipeline for stamp in stamps} | {of.pipeline for of in self.log.other_writers}
 
     @cached_property
     def own(self) -> Sequence[tuple[TableCommit, ReconStamp]]:
@@ -382,11 +433,11 @@ class TableHistory(SinkHistory):
 
     def _may_meet_own(self, commit: TableCommit) -> bool:
         """Whether a commit is of others, and may have rows of our offsets, or have taken some away."""
-        stamp = commit.stamp
         if not commit.data_change or commit.is_restore or commit.version in self.log.unstamped or self.is_own(commit):
             return False
-        apart = stamp is not None and not reads_any_of(stamp.offsets_text, self._topics)
-        return bool(commit.files_removed) or (commit.version >= self._offsets_since and not apart)
+        if commit.files_removed and self.spares_own(commit):
+            return commit.adds_rows and not self.is_apart(commit)
+        return bool(commit.files_removed) or (commit.version >= self._offsets_since and not self.is_apart(commit))
 
     @cached_property
     def _topics(self) -> Collection[str]:
@@ -408,8 +459,28 @@ class TableHistory(SinkHistory):
 
     @cached_property
     def removals(self) -> Sequence[TableCommit]:
-        """Judged commits of others that took rows away, or put others in their place."""
-        return [commit for commit in self.judged if changes_rows(commit) or loses_rows(commit)]
+        """Judged commits of others that took rows of the sink away, or put others in their place, or may have."""
+        changing = (commit for commit in self.judged if changes_rows(commit) or loses_rows(commit))
+        return [commit for commit in changing if not self.spares_own(commit)]
+
+    @cached_property
+    def own_removals(self) -> Sequence[TableCommit]:
+        """Those that took rows of this sink: all, unless other pipelines write the table and may have had the rows."""
+        mine = {commit.version for commit, _ in self.own} | self.log.unstamped.keys()
+        return [
+            commit
+            for commit in self.removals
+            if not self.other_writers
+            or wipes(commit)
+            or (commit.removed_rows_of is not None and commit.removed_rows_of <= mine)
+        ]
+
+    @cached_property
+    def doubtful_removals(self) -> Sequence[TableCommit]:
+        """The others: the log does not tell whose rows they took. What was said of them by a proof is said."""
+        certain = {commit.version for commit in self.own_removals}
+        judged = self.known_version if self.proof is not None else -1
+        return [c for c in self.removals if c.version not in certain and c.version > judged]
 
     @cached_property
     def written(self) -> Mapping[int, EntryHead | ReconStamp]:
@@ -442,9 +513,10 @@ class TableHistory(SinkHistory):
 
     @property
     def strangers(self) -> Sequence[TableCommit]:
-        """Judged commits that only added rows, and that no writer of recon's made."""
-        unstamped = (c for c in self.judged if c.stamp is None and c.version not in self.log.unstamped)
-        return [c for c in unstamped if c.data_change and not (c.is_restore or changes_rows(c))]
+        """Judged commits that only added rows, and that neither recon nor a pipeline of recon.yml made."""
+        judged = {commit.version for commit in self.judged} - self.log.unstamped.keys()
+        nobodys = (commit for commit in self.of_no_pipeline if commit.version in judged)
+        return [c for c in nobodys if c.data_change and not (c.is_restore or changes_rows(c))]
 
 
 def history_of(seen: Witnesses, ledger: LedgerSlice) -> TableHistory | None:

@@ -402,6 +402,8 @@ def _judge_removals(sink: SinkRows) -> None:
 
 def _judge_without_number(sink: SinkRows) -> None:
     """Rows without a `_batch_id`; observed ones were written before recon wrote the table, and have none."""
+    if _others_give_no_number(sink):
+        return
     observed = sum(head.rows_written or 0 for head in sink.ledger.heads if head.is_observed)
     if sink.rows.unstamped_rows <= (0 if sink.writing.observed else observed):
         return
@@ -415,12 +417,21 @@ def _judge_without_number(sink: SinkRows) -> None:
         sink.findings.add(Code.UNWITNESSED, f"{without}: {before}")
 
 
+def _others_give_no_number(sink: SinkRows) -> bool:
+    """Whether rows of other pipelines of recon.yml have none, or lack the columns that this one's query gives rows."""
+    others = sink.table.log.other_writers if sink.table is not None else ()
+    return any(sink.writing.observed or of.observed for of in others)
+
+
 def _judge_strays(sink: SinkRows) -> None:
     """Offsets of rows that no entry read; they are compared only when the whole ledger, up to now, is known."""
     if not sink.ledger.complete or sink.time.is_past:
         return
     accounted = _accounted_for(sink.counts, sink.table)
+    theirs = _topics_of_others(sink, {topic for topic, _ in accounted})
     for where, spans in sorted(sink.present.items()):
+        if where[0] in theirs:
+            continue
         key, strays = Key(0, *where), _strays(sink, spans, accounted.get(where, Spans()))
         if (hull := strays.hull) is not None:
             message = (
@@ -428,6 +439,17 @@ def _judge_strays(sink: SinkRows) -> None:
                 "accounts for: another program wrote them, or an entry is missing"
             )
             sink.findings.add(Code.UNSTAMPED, message, key=key, span=hull)
+
+
+def _topics_of_others(sink: SinkRows, mine: Collection[str]) -> Collection[str]:
+    """Topics that other pipelines of recon's read into the table, and this one does not: these judge the rows."""
+    table = sink.table
+    if table is None:
+        return ()
+    read = {topic for of in table.log.other_writers for topic in of.topics or ()}
+    stamps = (commit.stamp for commit in table.commits if commit.stamp is not None and not table.is_own(commit))
+    read |= {span.topic for stamp in stamps for span in parse_offsets(stamp.offsets_text)}
+    return read.difference(mine)
 
 
 def _strays(sink: SinkRows, spans: Spans, in_ledger: Spans) -> Spans:

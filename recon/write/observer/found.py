@@ -148,7 +148,7 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
         columns=columns,
         keys=_keys(columns, where),
         source_columns=names,
-        doubt=_doubt_of(storage, names, looked) if names is not None else "",
+        doubt=(_doubt_of_topic(log, names, state) or _doubt_of(storage, names, looked)) if names is not None else "",
         as_many=_as_many(looked, _rows_of_files(at, Storage(files, options), looked, format_) if files else None),
         app_id=app_id,
         by_rows=bool(numbers),
@@ -323,6 +323,14 @@ def _named_as_sources(columns: Mapping[str, str], topics: Sequence[str]) -> Sour
     if not topics or partition is None or offset is None or BATCH_ID in columns or (topic is None and len(topics) > 1):
         return None
     return SourceNames(topic, partition, offset, "" if topic is not None else topics[0])
+
+
+def _doubt_of_topic(log: TableLog, names: SourceNames, state: CheckpointWitness) -> str:
+    """Why columns without the topic are not taken for the source of rows: another query's have the same offsets."""
+    others = sorted({query_id for _, (query_id, _) in written(log) if query_id} - {state.query_id})
+    if names.topic is not None or not others:
+        return ""
+    return f"query {some(others)} writes the table, too, and no column has the topic"
 
 
 def _doubt_of(storage: Storage, names: SourceNames, looked: Sequence[tuple[TableCommit, CheckpointBatch]]) -> str:

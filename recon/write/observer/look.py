@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -141,8 +142,9 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
         elif query_id == state.query_id:
             unseen.append(batch_id)
     if not found:
-        others = "" if unseen else _of_other_queries(log, state)
+        others = "" if unseen else _of_other_queries(log, state, _queries_of_others(project, pipeline, sink, ledger))
         return ObservationResult(unseen=unseen, waits=others or _not_placed(rows, log))
+    found = _with_log_starts(found, project.kafka, ask, pipeline.source.beginning)
     try:
         found = _with_topic_ids(found, project.kafka, ask)
     except EvidenceError as error:
@@ -183,11 +185,22 @@ def _not_placed(rows: Placed, log: TableLog) -> str:
     return ""
 
 
-def _of_other_queries(log: TableLog, state: CheckpointWitness) -> str:
-    """Which query wrote the table, where it is not the one of the checkpoint."""
+def _queries_of_others(project: Project, pipeline: Pipeline, sink: Sink, ledger: Ledger) -> set[str]:
+    """The queries of the other pipelines of recon.yml that write the table, as far as they are known."""
+    found = set()
+    for other, its in project.other_writers(pipeline, sink):
+        found |= {entry.query_id for entry in ledger.last(other.name, its.name, _RECENT)}
+        with suppress(EvidenceError):  # a query that never ran has no checkpoint yet
+            found.add(checkpoint.query_id(Storage(project.resolve(other.checkpoint), project.storage_options)))
+    return found
+
+
+def _of_other_queries(log: TableLog, state: CheckpointWitness, known: Collection[str]) -> str:
+    """Which query wrote the table, where it is neither the one of the checkpoint nor another pipeline's."""
     wrote = {query_id for _, (query_id, _) in written(log) if query_id}
-    if not wrote or state.query_id in wrote:
+    if wrote <= {*known} or state.query_id in wrote:
         return ""
+    wrote -= {*known}
     return (
         f"{log.location} was written by query {some(sorted(wrote))}, and checkpoint {state.location} is of query "
         f"{state.query_id}: correct the pipeline's checkpoint or the sink's target in recon.yml"
@@ -214,6 +227,33 @@ def _log(storage: Storage, newest: LedgerEntry | None) -> TableLog:
     if shorter or another or (commit is not None and newest.is_observed and not is_of_entry(commit, newest)):
         return delta_log.read(storage)
     return replace(log, commits={v: commit for v, commit in log.commits.items() if v > newest.sink_version})
+
+
+def _with_log_starts(
+    found: Sequence[_Observed],
+    conf: Mapping[str, str],
+    ask: Ask,  # type: ignore[type-arg]
+    beginning: int,
+) -> list[_Observed]:
+    """With the offsets at which Spark began to read the partitions that are new in a plan: their log starts.
+
+    Kafka may have deleted records since, after Spark read them. The log start of now is that of then where the commit
+    has as many rows as there are offsets from it on. Otherwise, or where no broker says it, the start stays 0.
+    """
+    new = sorted({(topic, p) for one in found for _, topic, p, _ in one.batch.new_partitions if is_kafka(topic)})
+    if "bootstrap.servers" not in conf or not new:
+        return list(found)
+    try:
+        starts: Mapping[tuple[str, int], int] = ask(conf, lambda: KafkaAdmin(conf).log_starts(new, _KAFKA_S))
+    except EvidenceError:
+        return list(found)
+
+    def of(one: _Observed) -> _Observed:
+        ranges = ranges_of(one.batch, beginning, starts)
+        agree = one.commit.rows_taken == sum(span.end_offset - span.start_offset for span in ranges)
+        return replace(one, ranges=ranges) if agree else one
+
+    return [of(one) if one.batch.new_partitions else one for one in found]
 
 
 def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: Ask) -> list[_Observed]:  # type: ignore[type-arg]

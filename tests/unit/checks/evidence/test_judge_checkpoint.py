@@ -492,3 +492,28 @@ def test_a_file_that_is_missing_between_others_is_a_finding() -> None:
 def test_a_plan_without_offsets_of_kafka_whose_entry_has_some_is_not_empty() -> None:
     overwritten = replace(PLANS[1], ranges=())
     assert Code.INCONCLUSIVE in codes(judged(PLANS[0], overwritten, *PLANS[2:]))
+
+
+@pytest.mark.parametrize(
+    ("end", "topics", "back", "codes_told"),
+    [
+        (40, (), False, []),  # read to its end
+        (45, (), False, ["STALLED"]),
+        (45, ("orders", "returns"), False, ["STALLED"]),
+        (45, ("orders",), False, []),  # kafka_end_offsets judges what a topic that left recon.yml has
+        (45, ("orders", "returns"), True, []),  # a later plan has it
+    ],
+)
+def test_a_topic_partition_that_plans_leave_out(
+    end: int, topics: tuple[str, ...], back: bool, codes_told: list[str]
+) -> None:
+    other = span(20, 40, topic="returns")
+    again = (span(40, 45, topic="returns"),) if back else ()
+    entries = [Entry(0, (0, 60), other), Entry(1, (60, 80)), Entry(2, (80, 100), *again)]
+    plans = checkpoint(planned(0, (0, 60), other), planned(1, (60, 80)), planned(2, (80, 100), *again))
+    both = kafka(0, 100)
+    witness = replace(both, topics={**both.topics, **kafka(0, end, topic="returns").topics})
+    log = delta(*(commit(i, entry) for i, entry in enumerate(entries)))
+    seen = witnesses(ledger(*entries), checkpoint=plans, kafka=witness, topics=topics, delta=log)
+    verdict = CheckpointCommits().judge(seen)
+    assert [code for code, *_ in told(verdict)] == codes_told, verdict.findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
+from recon.model.proof import CoveredRanges, Proofs, SinkProof
 from recon.model.wire.values import of_millis
-from recon.testing.evidence import NOW, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
+from recon.testing.evidence import NOW, PIPELINE, SINK, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, told, witnesses
 
@@ -39,6 +41,7 @@ def test_read_to_the_end() -> None:
     assert verdict.evidence == {
         "partitions": [{"topic": "orders", "partition": 0, "log_start": 0, "log_end": 100, "committed": 100, "lag": 0}],
         "log_ends": [["orders", 0, 100]],
+        "log_starts": [],
         "lag": 0,
         "limits": {"warn_after": None, "error_after": None},
     }
@@ -270,3 +273,96 @@ def test_behind_what_the_checkpoint_has_no_more_is_not_known_to_be_finished() ->
     """Whether micro-batches without an entry read these offsets, their removed plans do not say."""
     purged = checkpoint(planned(9, (500, 510), starts_known=False), query_id="q-1")
     assert told(judged(kafka(300, 510), checkpoint=purged)) == [("LOSS_RETENTION", 0, 100, 300)]
+
+
+def two_topics(start: int, end: int, name: str = "returns") -> KafkaWitness:
+    """Kafka with topic orders, which the ledger reads to its end, and one more."""
+    both = kafka(0, 100)
+    return replace(both, topics={**both.topics, **kafka(start, end, topic=name, topic_id="id-2").topics})
+
+
+def saw(start: int, end: int) -> PreviousAudit:
+    place = ("returns", 0)
+    return PreviousAudit(generated_at=NOW, log_ends={place: end}, log_starts={place: (NOW, start)})
+
+
+def test_a_topic_of_recon_yml_that_no_micro_batch_reads_stalls() -> None:
+    verdict = judged(two_topics(0, 20), topics=("orders", "returns"))
+    assert told(verdict) == [("STALLED", 0, None, None)]
+    assert verdict.evidence["log_starts"] == [["returns", 0, 0]]
+    assert same_message(next(f.message for f in verdict.findings if f.code is Code.STALLED))
+
+
+def test_a_topic_of_recon_yml_that_expires_unread_is_a_loss() -> None:
+    verdict = judged(two_topics(20, 20), topics=("orders", "returns"), previous=saw(0, 20))
+    assert told(verdict) == [("LOSS_RETENTION", 0, 0, 20)]
+
+
+def test_what_expired_before_any_audit_saw_the_topic_is_no_loss() -> None:
+    assert told(judged(two_topics(500, 500), topics=("orders", "returns"))) == []
+    assert told(judged(two_topics(500, 500), topics=("orders", "returns"), previous=saw(500, 500))) == []
+
+
+def test_a_topic_that_the_newest_plan_has_may_be_read_since() -> None:
+    reads = planned(2, span(100, 100), span(0, 20, topic="returns"), committed=False)
+    verdict = judged(two_topics(0, 20), topics=("orders", "returns"), checkpoint=checkpoint(reads))
+    assert told(verdict) == []
+
+
+def test_a_topic_of_recon_yml_that_does_not_exist() -> None:
+    without = kafka(0, 100)
+    missing = kafka(topic="retruns", exists=False)
+    witness = replace(without, topics={**without.topics, **missing.topics})
+    verdict = judged(witness, topics=("orders", "retruns"))
+    assert told(verdict) == [("INCONCLUSIVE", None, None, None)]
+    assert same_message(verdict.findings[0].message)
+
+
+def test_a_topic_of_recon_yml_that_was_deleted_unread() -> None:
+    without = kafka(0, 100)
+    missing = kafka(topic="returns", exists=False)
+    witness = replace(without, topics={**without.topics, **missing.topics})
+    verdict = judged(witness, topics=("orders", "returns"), previous=saw(0, 20))
+    assert told(verdict) == [("LOSS", 0, 0, 20)]
+
+
+LEFT = ledger(
+    Entry(0, span(0, 50), span(0, 20, topic="returns", topic_id="id-2")),
+    Entry(1, span(50, 100)),
+)
+
+
+def test_a_topic_that_left_the_subscription_and_was_read_to_its_end() -> None:
+    for topics in (("orders",), ("orders", "returns")):
+        assert told(judged(two_topics(0, 20), LEFT, topics=topics)) == []
+
+
+def test_a_topic_that_left_the_subscription_with_unread_offsets() -> None:
+    verdict = judged(two_topics(0, 28), LEFT, topics=("orders",))
+    assert told(verdict) == [("INCONCLUSIVE", 0, 20, 28)]
+    assert same_message(verdict.findings[0].message)
+    assert told(judged(two_topics(0, 28), LEFT, topics=("orders", "returns"))) == [("STALLED", 0, None, None)]
+
+
+def proof_of(end: int) -> Proofs:
+    """The state of earlier audits that judged micro-batches which read the second topic up to an offset."""
+    read = CoveredRanges(source=0, topic="returns", topic_id="id-2", partition=0, ranges=((0, end),))
+    state = SinkProof(
+        pipeline=PIPELINE, sink=SINK, at=NOW, invocation_id="", position=1, chain_head="", first_epoch=0,
+        first_batch_id=0, coverage=(read,),
+    )  # fmt: skip
+    return Proofs(of_sink={SINK: state})
+
+
+def test_a_topic_that_earlier_audits_saw_read_and_that_waits_since() -> None:
+    topics, read = ("orders", "returns"), proof_of(20)
+    assert told(judged(two_topics(0, 20), topics=topics, proofs=read)) == []
+    assert told(judged(two_topics(0, 28), topics=topics, proofs=read)) == [("STALLED", 0, None, None)]
+    assert told(judged(two_topics(28, 28), topics=topics, proofs=read)) == [("LOSS_RETENTION", 0, 20, 28)]
+
+
+def test_a_topic_leaves_recon_yml_after_an_audit_that_saw_it_wait() -> None:
+    verdict = judged(kafka(0, 100), topics=("orders",), proofs=proof_of(20), previous=saw(0, 28))
+    assert told(verdict) == [("INCONCLUSIVE", 0, 20, 28)]
+    assert told(judged(kafka(0, 100), topics=("orders",), proofs=proof_of(20), previous=saw(0, 20))) == []
+    assert told(judged(kafka(0, 100), topics=("orders",), previous=saw(0, 28))) == [], "nobody ever read it"
