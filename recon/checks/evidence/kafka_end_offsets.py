@@ -14,6 +14,8 @@ from recon.checks.age_check import AgeCheck, Limits, exceeded
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, TopicIncarnation, coverage
 from recon.judge.findings import Findings, no_entries, offsets
+from recon.judge.kafka.clusters import Clusters, Move
+from recon.judge.kafka.kafka_states import kafka_states
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -66,6 +68,7 @@ class KafkaEndOffsets(AgeCheck):
         for key, incarnations in covered.incarnations.items():
             topics.setdefault(key.topic, {})[key] = incarnations[-1]
         finished = _finished(covered, witnesses)
+        clusters = Clusters.seen(kafka_states(covered.slice), witnesses.proof, kafka.topics.values())
         rows: list[dict[str, Any]] = []
         for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
@@ -76,7 +79,7 @@ class KafkaEndOffsets(AgeCheck):
                 for key, incarnation in incarnation_of.items():
                     _judge_missing(key, incarnation.walked.frontier, witnesses, findings)
             else:
-                rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits).judge()
+                rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits, clusters).judge()
         return self._verdict(rows, findings)
 
     def _verdict(self, rows: Sequence[Mapping[str, Any]], findings: Findings) -> Verdict:
@@ -99,6 +102,7 @@ class _Topic:
     topic: KafkaTopic
     incarnations: Mapping[Key, TopicIncarnation]
     limits: Limits
+    clusters: Clusters
     behind: dict[Key, Span] = field(default_factory=dict)
     unread_since: dict[Key, datetime] = field(default_factory=dict)
     untrue: dict[Key, int] = field(default_factory=dict)  # stamps that cannot be true, in milliseconds
@@ -106,6 +110,7 @@ class _Topic:
     open: dict[Key, Span] = field(default_factory=dict)
     recreated: dict[Key, str] = field(default_factory=dict)
     ids_unknown: int = 0
+    moved: Move | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def judge(self) -> list[dict[str, Any]]:
@@ -114,7 +119,9 @@ class _Topic:
             self._judge_read(key, incarnation)
         for number in sorted(set(self.topic.partitions) - {key.partition for key in self.incarnations}):
             self._judge_unread(Key(0, self.topic.topic, number))
-        if self.recreated:
+        if self.moved is not None:
+            self._report_moved(self.moved)
+        elif self.recreated:
             key, reason = next(iter(self.recreated.items()))
             self.findings.add(
                 Code.RECREATED,
@@ -127,12 +134,23 @@ class _Topic:
         self._report()
         return self.rows
 
+    def _report_moved(self, move: Move) -> None:
+        self.findings.add(
+            Code.RECREATED,
+            f"{self} is on another cluster: {move}; offsets of the two are not comparable, and if records were copied, "
+            "a query that begins at the new log start reads these twice; stop the query, and choose its start by key "
+            "or timestamp",
+            topic=self.topic.topic,
+            about=f"topic id {self.topic.topic_id}",
+        )
+
     def _judge_read(self, key: Key, incarnation: TopicIncarnation) -> None:
         partition = self.topic.partitions.get(key.partition)
         read_id, topic_id = ids = (incarnation.topic_id, self.topic.topic_id)
         committed = max(incarnation.walked.frontier, self.finished.get(key, 0))
         if None not in ids and read_id != topic_id:
             self.recreated[key] = f"its id was {read_id} and is {topic_id}"
+            self.moved = self.moved or self.clusters.move(read_id, topic_id)
         elif partition is not None and None in ids and max(partition.log_end, partition.high_watermark) < committed:
             self.recreated[key] = f"{key} ends at {partition.log_end}, below {committed} which was read"
         if partition is None:
@@ -142,7 +160,7 @@ class _Topic:
         self._count(key, partition, committed)
         if key not in self.recreated:
             self._judge_same(key, incarnation, partition, committed)
-        elif partition.log_end >= committed > 0:
+        elif self.moved is None and partition.log_end >= committed > 0:
             reason = "the re-created topic holds them below what was read of the former one"
             self._report_missed(key, topic_id, (0, committed), reason)
 

@@ -16,11 +16,13 @@ from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, coverage, widths
 from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, quiet
 from recon.judge.history.table_history import TableHistory
+from recon.judge.kafka.clusters import Clusters, Move
+from recon.judge.kafka.kafka_states import kafka_states
 from recon.judge.kafka.topic_identity import judge_logs
 from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
 from recon.judge.source import Source
-from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses
+from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses, known
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Spans
@@ -52,7 +54,7 @@ class OffsetContinuity(EvidenceCheck):
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
-        _report_recreated(covered, findings)
+        _report_recreated(covered, _clusters(covered, witnesses), findings)
         continuity = _Continuity(covered, witnesses, source, findings)
         for left_out in unread(covered):
             continuity.judge_unread(left_out)
@@ -196,7 +198,13 @@ def _of_nobody(log: TableLog, versions: Iterable[int]) -> set[int]:
     return {commit.version for commit in commits if commit.stamp is None and commit.adds_rows}
 
 
-def _report_recreated(covered: Coverage, findings: Findings) -> None:
+def _clusters(covered: Coverage, witnesses: Witnesses) -> Clusters:
+    kafka = known(witnesses.kafka)
+    described = kafka.topics.values() if kafka is not None else ()
+    return Clusters.seen(kafka_states(covered.slice), witnesses.proof, described)
+
+
+def _report_recreated(covered: Coverage, clusters: Clusters, findings: Findings) -> None:
     """One finding for each topic and micro-batch, whatever the number of partitions."""
     recreated: dict[tuple[str, int], tuple[TopicIncarnation, TopicIncarnation]] = {}
     for key, incarnations in covered.incarnations.items():
@@ -205,6 +213,10 @@ def _report_recreated(covered: Coverage, findings: Findings) -> None:
                 recreated.setdefault((key.topic, new.stretches[0].first), (old, new))
     for (topic, entry), (old, new) in recreated.items():
         head = covered.slice.heads[entry]
+        move = clusters.move(old.topic_id, new.topic_id)
+        if move is not None:
+            _report_moved(topic, move, head, findings)
+            continue
         findings.add(
             Code.RECREATED,
             f"topic {topic} was deleted and created again before {named(head)}: its id was {old.topic_id} and is "
@@ -212,6 +224,25 @@ def _report_recreated(covered: Coverage, findings: Findings) -> None:
             head=head,
             topic=topic,
         )
+
+
+def _report_moved(topic: str, move: Move, head: EntryHead, findings: Findings) -> None:
+    by = named(head)
+    findings.add(
+        Code.RECREATED,
+        f"{by} read topic {topic} of another cluster: {move}; offsets of the two are not comparable",
+        head=head,
+        topic=topic,
+    )
+    findings.add(
+        Code.INCONCLUSIVE,
+        f"whether records that {by} and later ones read of topic {topic} are copies of records read on cluster "
+        f"{move.old} is not known, nor whether records of that cluster were never read: compare both by key, delete "
+        "rows that are there twice, and accept this",
+        head=head,
+        topic=topic,
+        about=f"cluster {move.new}",
+    )
 
 
 def _report_epochs(covered: Coverage, findings: Findings) -> None:
