@@ -186,8 +186,8 @@ def _begun_again(
         if move is not None:
             raise EvidenceError(
                 f"topic {name} is on another cluster than the one that was read: {move}; its offsets do not say which "
-                "records were read, so that there are no startingOffsets for it: choose the start by key, or by "
-                "timestamp with startingOffsetsByTimestamp, and delete rows that are read twice"
+                "records were read, so that there are no startingOffsets for it: choose the start by "
+                "timestamp (startingOffsetsByTimestamp), and compare both clusters by key"
             )
         if topic.topic_id is not None and topic.topic_id != ids[name]:
             log.warning(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -110,8 +111,13 @@ class _Topic:
     open: dict[Key, Span] = field(default_factory=dict)
     recreated: dict[Key, str] = field(default_factory=dict)
     ids_unknown: int = 0
-    moved: Move | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def moved(self) -> Move | None:
+        """Between which clusters the topic's name moved since it was read, if it did."""
+        moves = (self.clusters.move(of.topic_id, self.topic.topic_id) for of in self.incarnations.values())
+        return next((move for move in moves if move is not None), None)
 
     def judge(self) -> list[dict[str, Any]]:
         """Judges each partition; returns their rows of the evidence."""
@@ -138,8 +144,8 @@ class _Topic:
         self.findings.add(
             Code.RECREATED,
             f"{self} is on another cluster: {move}; offsets of the two are not comparable, and if records were copied, "
-            "a query that begins at the new log start reads these twice; stop the query, and choose its start by key "
-            "or timestamp",
+            "a query that begins at the new log start reads these twice; stop the query, and start it on a "
+            "fresh checkpoint by timestamp (startingOffsetsByTimestamp)",
             topic=self.topic.topic,
             about=f"topic id {self.topic.topic_id}",
         )
@@ -150,7 +156,6 @@ class _Topic:
         committed = max(incarnation.walked.frontier, self.finished.get(key, 0))
         if None not in ids and read_id != topic_id:
             self.recreated[key] = f"its id was {read_id} and is {topic_id}"
-            self.moved = self.moved or self.clusters.move(read_id, topic_id)
         elif partition is not None and None in ids and max(partition.log_end, partition.high_watermark) < committed:
             self.recreated[key] = f"{key} ends at {partition.log_end}, below {committed} which was read"
         if partition is None:
@@ -160,9 +165,13 @@ class _Topic:
         self._count(key, partition, committed)
         if key not in self.recreated:
             self._judge_same(key, incarnation, partition, committed)
-        elif self.moved is None and partition.log_end >= committed > 0:
+        elif partition.log_end >= committed > 0:
+            self._judge_again(key, committed)
+
+    def _judge_again(self, key: Key, committed: int) -> None:
+        if self.moved is None:  # else what is there may be copies of what was read
             reason = "the re-created topic holds them below what was read of the former one"
-            self._report_missed(key, topic_id, (0, committed), reason)
+            self._report_missed(key, self.topic.topic_id, (0, committed), reason)
 
     def _judge_same(self, key: Key, incarnation: TopicIncarnation, partition: KafkaPartition, committed: int) -> None:
         if max(partition.log_end, partition.high_watermark) < committed:

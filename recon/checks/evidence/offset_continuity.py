@@ -54,8 +54,9 @@ class OffsetContinuity(EvidenceCheck):
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
-        _report_recreated(covered, _clusters(covered, witnesses), findings)
-        continuity = _Continuity(covered, witnesses, source, findings)
+        clusters = _clusters(covered, witnesses)
+        _report_recreated(covered, clusters, findings)
+        continuity = _Continuity(covered, witnesses, source, clusters, findings)
         for left_out in unread(covered):
             continuity.judge_unread(left_out)
         for key, incarnations in covered.incarnations.items():
@@ -91,6 +92,7 @@ class _Continuity:
     covered: Coverage
     witnesses: Witnesses
     source: Source
+    clusters: Clusters
     findings: Findings
 
     def judge_unread(self, left_out: Unread) -> None:
@@ -115,7 +117,9 @@ class _Continuity:
         """Why a micro-batch that nobody saw may have read offsets, in a clause; "" where none can have."""
         heads, hole = self.covered.slice.heads, left_out.hole
         if hole is None:
-            return "" if left_out.again or not self.witnesses.observed else self._unentered_before(left_out, head)
+            if left_out.again:
+                return self._copied(left_out)
+            return self._unentered_before(left_out, head) if self.witnesses.observed else ""
         before = heads[hole.before.last]
         if unknown := _unseen_between(before, head, self.witnesses):
             return f", and what was read into {unknown} is not known; compare them with the rows, then accept it"
@@ -123,6 +127,15 @@ class _Continuity:
         skips_numbers = head.query_id != before.query_id or head.batch_id > before.batch_id + 1
         nothing = self.witnesses.may_write_nothing and skips_numbers
         return f": a micro-batch before {named(head)} wrote nothing, {WROTE_NOTHING}" if nothing else ""
+
+    def _copied(self, left_out: Unread) -> str:
+        incarnations = self.covered.incarnations[left_out.key]
+        former = (of.topic_id for of in incarnations[: incarnations.index(left_out.incarnation)])
+        moves = (self.clusters.move(topic_id, left_out.incarnation.topic_id) for topic_id in former)
+        move = next((move for move in moves if move is not None), None)
+        if move is None:
+            return ""
+        return f" of cluster {move.new}, and may be copies of what was read on cluster {move.old}; compare both by key"
 
     def _unentered_before(self, left_out: Unread, head: EntryHead) -> str:
         heads, first = self.covered.slice.heads, left_out.incarnation.stretches[0].first
@@ -237,8 +250,8 @@ def _report_moved(topic: str, move: Move, head: EntryHead, findings: Findings) -
     findings.add(
         Code.INCONCLUSIVE,
         f"whether records that {by} and later ones read of topic {topic} are copies of records read on cluster "
-        f"{move.old} is not known, nor whether records of that cluster were never read: compare both by key, delete "
-        "rows that are there twice, and accept this",
+        f"{move.old} is not known, nor whether records of that cluster were never read: compare both by key, and "
+        "accept this when the sink has each record once",
         head=head,
         topic=topic,
         about=f"cluster {move.new}",

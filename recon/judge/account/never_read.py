@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from recon.judge.coverage import Coverage, Hole, Key, TopicIncarnation, judged_holes
@@ -43,11 +43,17 @@ def unread(covered: Coverage) -> Iterator[Unread]:
     for key, incarnations in covered.incarnations.items():
         for number, incarnation in enumerate(incarnations if is_kafka(key.topic) else ()):
             first = incarnation.stretches[0]
-            below = min(first.start, first.end)
-            if below and covered.judged(first.first) and (number or key not in anywhere):
-                yield Unread(key, incarnation, Span(0, below), again=number > 0)
+            start, below = _had_come_to(incarnation, incarnations[:number]), min(first.start, first.end)
+            if start < below and covered.judged(first.first) and (number or key not in anywhere):
+                yield Unread(key, incarnation, Span(start, below), again=number > 0)
     for key, incarnation, hole in judged_holes(covered):
         yield Unread(key, incarnation, Span(hole.start, hole.end), hole)
+
+
+def _had_come_to(incarnation: TopicIncarnation, before: Iterable[TopicIncarnation]) -> int:
+    """Where the reading of this topic ended earlier: a query that was moved to another cluster may come back."""
+    same = (earlier for earlier in before if earlier.topic_id == incarnation.topic_id)
+    return max((earlier.walked.frontier for earlier in same), default=0)
 
 
 class NeverRead(NamedTuple):
