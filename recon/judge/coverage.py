@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.base.lazy import np
@@ -237,6 +237,18 @@ class Coverage:
         removals = (entry for entry, head in enumerate(heads) if head.is_removal)
         return grouped(((r.topic, r.partition), (entry, r.span)) for entry in removals for r in ranges.of(entry))
 
+    def newest(self, key: Key) -> TopicIncarnation | None:
+        """The topic under whose id a topic partition was read last; None where it was not read."""
+        read = self.incarnations.get(key, ())
+        return max(read, key=lambda of: self._places[of.stretches[-1].last], default=None)
+
+    def topic_changes(self, key: Key) -> Iterator[tuple[TopicIncarnation, TopicIncarnation, int]]:
+        """Where reading went on in another topic of the name: the one before, that one, and its entry."""
+        stretches = [(self._places[s.first], s, of) for of in self.incarnations[key] for s in of.stretches]
+        for (_, _, old), (_, stretch, new) in pairwise(sorted(stretches, key=lambda read: read[0])):
+            if old is not new:
+                yield old, new, stretch.first
+
     def last_read(self, incarnation: TopicIncarnation) -> int | None:
         """The micro-batch that read a topic partition last; None where a repair alone did."""
         reading = (stretch.last for stretch in reversed(incarnation.stretches))
@@ -370,9 +382,12 @@ def _incarnations(
         key = Key(*names[code // width], code % width)
         topic_id = slice_.ranges.topics[topic][2]
         mine = incarnations.setdefault(key, [])
-        if not mine or (None not in (mine[-1].topic_id, topic_id) and mine[-1].topic_id != topic_id):
-            mine.append(TopicIncarnation(topic_id, anchors=0 if slice_.complete else slice_.anchors))
-        mine[-1].add(Stretch(start, end, first, last, (low, high)), topic_id)
+        # Another query may still have read the topic that was deleted: its epoch comes later.
+        which = next((of for of in reversed(mine) if topic_id is None or of.topic_id in (None, topic_id)), None)
+        if which is None:
+            which = TopicIncarnation(topic_id, anchors=0 if slice_.complete else slice_.anchors)
+            mine.append(which)
+        which.add(Stretch(start, end, first, last, (low, high)), topic_id)
     return incarnations
 
 

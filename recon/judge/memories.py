@@ -8,6 +8,7 @@ from recon.judge.history.quarantine_log import QuarantineJudged
 from recon.judge.history.record_history import OtherRows, TableJudged
 from recon.judge.history.row_balance import CountedRows
 from recon.judge.history.table_history import TableVersion
+from recon.judge.kafka.clusters import KafkaClusters
 from recon.judge.kafka.judged_logs import KafkaLogs
 from recon.judge.row_counts import Filtered
 from recon.judge.rows.foreign_rows import ForeignRows
@@ -26,6 +27,7 @@ MEMORIES: tuple[type[SinkMemory], ...] = (
     ForeignRows,
     WithoutRecord,
     KafkaLogs,
+    KafkaClusters,
 )
 
 

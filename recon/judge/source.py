@@ -31,13 +31,15 @@ from recon.model.proof import OF_UNREAD_RANGES
 
 ASKED = 10_000  # offsets of a range that no micro-batch read, about which Kafka is asked first
 _MOST_WITHOUT_RECORD = 1_000  # ranges of a topic partition that are remembered; audits judge the newest entries again
+_SAID_BY_STEP = (Code.EXPLAINED, Code.INCONCLUSIVE)
 NO_RECORD = "hold no record for the stream"
 
 
 class Missed(NamedTuple):
     """Offsets that no micro-batch read, and what the source says of them.
 
-    `code` is EXPLAINED where the source has no record there for the stream; `step` says why it is so, or what to do.
+    `code` is EXPLAINED where the source has no record there for the stream, INCONCLUSIVE where a micro-batch may have
+    read them; `step` says why it is so, or what to do.
     `topic_id` is that of the topic which has them: a later one of the name has other offsets. `said` is whether the
     source could be asked.
     """
@@ -51,7 +53,7 @@ class Missed(NamedTuple):
     def says(self, key: Key, reason: str) -> str:
         """The message of a finding; `reason` says of a loss how it came about: "are missing: ..."."""
         where = f"{key}: {key.offsets(*self.span)}"
-        return f"{where} {self.step}" if self.code is Code.EXPLAINED else f"{where} {reason}; {self.step}"
+        return f"{where} {self.step if self.code in _SAID_BY_STEP else f'{reason}; {self.step}'}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,12 +88,14 @@ class KafkaPartition:
 class KafkaTopic:
     """A topic as the broker describes it now; `exists` is False for one that the broker does not know.
 
-    `retention_ms` is -1 where nothing is deleted by age, None where the broker does not return it.
+    `retention_ms` is -1 where nothing is deleted by age, None where the broker does not return it. `cluster_id` is the
+    id of the Kafka cluster that has the topic, None where the broker does not give it.
     """
 
     topic: str
     exists: bool
     topic_id: str | None = None
+    cluster_id: str | None = None
     cleanup_policy: str = "delete"
     retention_ms: int | None = None
     partitions: Mapping[int, KafkaPartition] = field(default_factory=dict)

@@ -201,6 +201,16 @@ class SinkProof:
                 starts.setdefault((covered.topic, covered.partition), covered.ranges[0][0])
         return starts
 
+    def read(self, topic: str, topic_id: str | None, partition: int) -> Spans:
+        """The offsets of a topic partition that micro-batches of earlier audits read, under this topic id."""
+        mine = (topic, topic_id, partition)
+        return Spans.of(
+            span
+            for seen in self.coverage
+            if (seen.topic, seen.topic_id, seen.partition) == mine
+            for span in seen.ranges
+        )
+
     def unread(self, topic: str, topic_id: str | None, partition: int) -> Spans:
         """The offsets of a topic partition that are known to be read by no micro-batch, and wait for a repair.
 

@@ -11,10 +11,12 @@ from typing import NamedTuple
 from recon.base.errors import ConfigError, EvidenceError
 from recon.base.text import some
 from recon.judge.history.table_history import TableHistory
+from recon.judge.kafka.clusters import Clusters
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
 from recon.model.delta_offsets import position_of
 from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
+from recon.model.wire.kafka_state import parse_kafka_state
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
 from recon.spark.catalog import ask_active
@@ -40,7 +42,7 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     Raises:
         ConfigError: unknown names; sinks that ended at different offsets; one topic in several sources; a Delta table
             with a version that was read in part; a folder of files; neither a ledger nor a checkpoint.
-        EvidenceError: a sink's record or the checkpoint cannot be read.
+        EvidenceError: a sink's record or the checkpoint cannot be read; a topic is on another cluster now.
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
@@ -129,7 +131,9 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
         partitions = ends.setdefault(span.topic, {})
         partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
     ids = {span.topic: span.topic_id for span in last if span.topic_id is not None and is_kafka(span.topic)}
-    return {**ends, **_begun_again(project, pipeline, ids)}
+    states = [parse_kafka_state(entry.kafka_state) for entry in recent if entry.kafka_state is not None]
+    clusters = Clusters.seen(states, ledger.proofs.newest(pipeline, sink.name))
+    return {**ends, **_begun_again(project, pipeline, ids, clusters)}
 
 
 class _Reading(NamedTuple):
@@ -157,8 +161,14 @@ def _warn_of_undone(sink: Sink, writer: BatchSink, recent: Sequence[LedgerEntry]
         )
 
 
-def _begun_again(project: Project, pipeline: str, ids: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """The log starts of topics that have another id in Kafka than in the ledger: none of it was read."""
+def _begun_again(
+    project: Project, pipeline: str, ids: Mapping[str, str], clusters: Clusters
+) -> dict[str, dict[str, int]]:
+    """The log starts of topics that have another id in Kafka than in the ledger: none of it was read.
+
+    Raises:
+        EvidenceError: one is on another cluster, where records may be copies of those that were read.
+    """
     if not ids or "bootstrap.servers" not in project.kafka:
         return {}
     from recon.witness import kafka
@@ -170,7 +180,15 @@ def _begun_again(project: Project, pipeline: str, ids: Mapping[str, str]) -> dic
         log.warning("whether the topics are those in the ledger is not known: %s", error)
         return {}
     begun: dict[str, dict[str, int]] = {}
+    clusters = clusters.with_described(witness.topics.values())
     for name, topic in witness.topics.items():
+        move = clusters.move(ids[name], topic.topic_id)
+        if move is not None:
+            raise EvidenceError(
+                f"topic {name} is on another cluster than the one that was read: {move}; its offsets do not say which "
+                "records were read, so that there are no startingOffsets for it: choose the start by "
+                "timestamp (startingOffsetsByTimestamp), and compare both clusters by key"
+            )
         if topic.topic_id is not None and topic.topic_id != ids[name]:
             log.warning(
                 "topic %s was deleted and created again (its id was %s and is %s): it begins at its log start; what "

@@ -42,7 +42,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.DUPLICATE: "The same record or key is in the sink more than once.",
     Code.PARTIAL: "Only a part of a micro-batch is in the sink.",
     Code.PHANTOM_ROWS: "Rows in the sink come from transactions that Kafka aborted.",
-    Code.RECREATED: "The topic was deleted and created again: the same offsets now belong to other records.",
+    Code.RECREATED: "The topic was deleted and created again, or is another cluster's: offsets name other records.",
     Code.STALLED: "A planned micro-batch, or unread records, have waited longer than the configured limit.",
     Code.LOSS_AHEAD: "Kafka will delete unread records within the configured time.",
     Code.LEDGER_ORPHAN: "The ledger has an entry for a write that the sink has no commit for.",

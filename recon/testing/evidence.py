@@ -124,6 +124,7 @@ def kafka(
     partition: int = 0,
     topic: str = TOPIC,
     topic_id: str | None = TOPIC_ID,
+    cluster_id: str | None = None,
     policy: str = "delete",
     exists: bool = True,
     isolation_level: str = "read_committed",
@@ -142,6 +143,7 @@ def kafka(
         topic=topic,
         exists=exists,
         topic_id=topic_id if exists else None,
+        cluster_id=cluster_id if exists else None,
         cleanup_policy=policy,
         partitions=partitions,
     )

@@ -68,6 +68,7 @@ def _topics(
     descriptions = admin.describe(names, deadline)
     existing = {name: described for name, described in descriptions.items() if described is not None}
     settings = admin.settings(list(existing), deadline)
+    cluster_id = admin.cluster_id(deadline)
     keys = [(name, partition) for name, described in existing.items() for partition in described.partitions]
     partitions = {key: partition for key, partition in admin.offsets(keys, deadline).items() if partition is not None}
     if isolation_level != "read_committed":
@@ -95,6 +96,7 @@ def _topics(
             topic=name,
             exists=True,
             topic_id=described.topic_id,
+            cluster_id=cluster_id,
             cleanup_policy=of_name["cleanup.policy"] if of_name is not None else "unknown",
             retention_ms=int(of_name["retention.ms"]) if of_name is not None else None,
             partitions=of_topic.get(name, {}),

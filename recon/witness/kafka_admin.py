@@ -17,6 +17,7 @@ from typing import Any
 
 from recon.base.errors import ConfigError, EvidenceError
 from recon.model import KafkaPartition
+from recon.model.wire.kafka_state import Cluster
 from recon.witness.lazy import ck, ck_admin
 
 Key = tuple[str, int]  # (topic, partition)
@@ -78,6 +79,22 @@ class KafkaAdmin:
         """Topic → Kafka's id of it; None for a topic that does not exist or a broker that gives no ids."""
         described = self.describe(list(dict.fromkeys(topics)), time.monotonic() + timeout_s)
         return {topic: d.topic_id if d is not None else None for topic, d in described.items()}
+
+    def cluster(self, topics: Iterable[str], timeout_s: float = 10) -> Cluster | None:
+        """Which cluster this is, with the ids of these topics; None where the broker does not give its id."""
+        deadline = time.monotonic() + timeout_s
+        cluster_id = self.cluster_id(deadline)
+        if cluster_id is None:
+            return None
+        ids = self.topic_ids(topics, remaining(deadline))
+        return Cluster(cluster_id, {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None})
+
+    def cluster_id(self, deadline: float) -> str | None:
+        """The id that the cluster has of itself; None where the broker does not give it in time."""
+        with suppress(ck.KafkaException, FutureTimeout):
+            answer = self._admin.describe_cluster(request_timeout=remaining(deadline)).result(remaining(deadline) + 1)
+            return str(answer.cluster_id) if answer.cluster_id else None
+        return None
 
     def log_starts(self, topic_partitions: Iterable[Key], timeout_s: float = 10) -> dict[Key, int]:
         """(topic, partition) → log start offset; a partition that does not exist is left out."""

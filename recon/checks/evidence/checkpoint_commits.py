@@ -414,7 +414,7 @@ class _Evaluation:
         """Where a new epoch begins, against where the ledger ends."""
         reads = self._reads(batch, stamp)
         for key, planned in planned_ranges(batch).items():
-            incarnation = self.writes.incarnation(key)
+            incarnation = self.writes.covered.newest(key)
             if incarnation is None or planned.start is None:
                 continue
             walked = incarnation.walked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -14,6 +15,8 @@ from recon.checks.age_check import AgeCheck, Limits, exceeded
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, TopicIncarnation, coverage
 from recon.judge.findings import Findings, no_entries, offsets
+from recon.judge.kafka.clusters import Clusters, Move
+from recon.judge.kafka.kafka_states import kafka_states
 from recon.judge.subscription import Subscription
 from recon.model import (
     CheckpointBatch,
@@ -64,9 +67,11 @@ class KafkaEndOffsets(AgeCheck):
             return findings.verdict(message, partitions=[], log_ends=[], lag=0)
         covered = coverage(case.ledger)
         topics: dict[str, dict[Key, TopicIncarnation]] = {name: {} for name in kafka.topics}
-        for key, incarnations in covered.incarnations.items():
-            topics.setdefault(key.topic, {})[key] = incarnations[-1]
+        for key in covered.incarnations:
+            if (newest := covered.newest(key)) is not None:
+                topics.setdefault(key.topic, {})[key] = newest
         finished = _finished(covered, witnesses)
+        clusters = Clusters.seen(kafka_states(covered.slice), witnesses.proof, kafka.topics.values())
         rows: list[dict[str, Any]] = []
         for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
@@ -76,7 +81,7 @@ class KafkaEndOffsets(AgeCheck):
             elif not topic.exists:
                 _judge_missing_topic(name, incarnation_of, case, findings)
             else:
-                rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits).judge()
+                rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits, clusters).judge()
         _report_all_left(case, frozenset(topics), findings)
         return self._verdict(rows, findings)
 
@@ -104,6 +109,7 @@ class _Topic:
     topic: KafkaTopic
     incarnations: Mapping[Key, TopicIncarnation]
     limits: Limits
+    clusters: Clusters
     behind: dict[Key, Span] = field(default_factory=dict)
     unread_since: dict[Key, datetime] = field(default_factory=dict)
     untrue: dict[Key, int] = field(default_factory=dict)  # stamps that cannot be true, in milliseconds
@@ -113,13 +119,21 @@ class _Topic:
     ids_unknown: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
 
+    @cached_property
+    def moved(self) -> Move | None:
+        """Between which clusters the topic's name moved since it was read, if it did."""
+        moves = (self.clusters.move(of.topic_id, self.topic.topic_id) for of in self.incarnations.values())
+        return next((move for move in moves if move is not None), None)
+
     def judge(self) -> list[dict[str, Any]]:
         """Judges each partition; returns their rows of the evidence."""
         for key, incarnation in self.incarnations.items():
             self._judge_read(key, incarnation)
         for number in sorted(set(self.topic.partitions) - {key.partition for key in self.incarnations}):
             self._judge_unread(Key(0, self.topic.topic, number))
-        if self.recreated:
+        if self.moved is not None:
+            self._report_moved(self.moved)
+        elif self.recreated:
             key, reason = next(iter(self.recreated.items()))
             self.findings.add(
                 Code.RECREATED,
@@ -131,6 +145,16 @@ class _Topic:
             )
         self._report()
         return self.rows
+
+    def _report_moved(self, move: Move) -> None:
+        self.findings.add(
+            Code.RECREATED,
+            f"{self} is on another cluster: {move}; offsets of the two are not comparable, and if records were copied, "
+            "a query that begins at the new log start reads these twice; stop the query, and start it on a "
+            "fresh checkpoint by timestamp (startingOffsetsByTimestamp)",
+            topic=self.topic.topic,
+            about=f"topic id {self.topic.topic_id}",
+        )
 
     def _judge_read(self, key: Key, incarnation: TopicIncarnation) -> None:
         partition = self.topic.partitions.get(key.partition)
@@ -148,8 +172,12 @@ class _Topic:
         if key not in self.recreated:
             self._judge_same(key, incarnation, partition, committed)
         elif partition.log_end >= committed > 0:
+            self._judge_again(key, committed)
+
+    def _judge_again(self, key: Key, committed: int) -> None:
+        if self.moved is None:  # else what is there may be copies of what was read
             reason = "the re-created topic holds them below what was read of the former one"
-            self._report_missed(key, topic_id, (0, committed), reason)
+            self._report_missed(key, self.topic.topic_id, (0, committed), reason)
 
     def _judge_same(self, key: Key, incarnation: TopicIncarnation, partition: KafkaPartition, committed: int) -> None:
         if max(partition.log_end, partition.high_watermark) < committed:

@@ -16,14 +16,17 @@ from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, coverage, widths
 from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, quiet
 from recon.judge.history.table_history import TableHistory
+from recon.judge.kafka.clusters import Clusters, Move
+from recon.judge.kafka.kafka_states import kafka_states
 from recon.judge.kafka.topic_identity import judge_logs
 from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
 from recon.judge.source import Source
-from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses
+from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses, known
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Spans
+from recon.model.proof import SinkProof
 
 TopicPartition = tuple[str, int]
 
@@ -47,14 +50,15 @@ class OffsetContinuity(EvidenceCheck):
         if not case.entered.heads:
             return no_entries(witnesses)
         covered = coverage(case.ledger)
-        source = case.source.asking(lambda so_far: _questions(covered, so_far))
+        source = case.source.asking(lambda so_far: _questions(covered, case.proof, so_far))
         findings = Findings.of(witnesses)
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
-        _report_recreated(covered, findings)
-        continuity = _Continuity(covered, witnesses, source, findings)
-        for left_out in unread(covered):
+        clusters = _clusters(covered, witnesses)
+        _report_recreated(covered, clusters, findings)
+        continuity = _Continuity(covered, witnesses, source, clusters, findings)
+        for left_out in unread(covered, case.proof):
             continuity.judge_unread(left_out)
         for key, incarnations in covered.incarnations.items():
             for number, incarnation in enumerate(incarnations):
@@ -72,11 +76,11 @@ class OffsetContinuity(EvidenceCheck):
         )
 
 
-def _questions(covered: Coverage, source: Source) -> Mapping[TopicPartition, Spans]:
+def _questions(covered: Coverage, proof: SinkProof | None, source: Source) -> Mapping[TopicPartition, Spans]:
     """Whether Kafka has records of what no micro-batch read."""
     asked = spans_by(
         ((left_out.key.topic, left_out.key.partition), span)
-        for left_out in unread(covered)
+        for left_out in unread(covered, proof)
         for span in source.to_ask(left_out.key, left_out.incarnation.topic_id, left_out.span)
     )
     return {where: spans for where, spans in asked.items() if spans}
@@ -89,6 +93,7 @@ class _Continuity:
     covered: Coverage
     witnesses: Witnesses
     source: Source
+    clusters: Clusters
     findings: Findings
 
     def judge_unread(self, left_out: Unread) -> None:
@@ -113,7 +118,9 @@ class _Continuity:
         """Why a micro-batch that nobody saw may have read offsets, in a clause; "" where none can have."""
         heads, hole = self.covered.slice.heads, left_out.hole
         if hole is None:
-            return "" if left_out.again or not self.witnesses.observed else self._unentered_before(left_out, head)
+            if left_out.again:
+                return self._copied(left_out)
+            return self._unentered_before(left_out, head) if self.witnesses.observed else ""
         before = heads[hole.before.last]
         if unknown := _unseen_between(before, head, self.witnesses):
             return f", and what was read into {unknown} is not known; compare them with the rows, then accept it"
@@ -121,6 +128,15 @@ class _Continuity:
         skips_numbers = head.query_id != before.query_id or head.batch_id > before.batch_id + 1
         nothing = self.witnesses.may_write_nothing and skips_numbers
         return f": a micro-batch before {named(head)} wrote nothing, {WROTE_NOTHING}" if nothing else ""
+
+    def _copied(self, left_out: Unread) -> str:
+        incarnations = self.covered.incarnations[left_out.key]
+        former = (of.topic_id for of in incarnations[: incarnations.index(left_out.incarnation)])
+        moves = (self.clusters.move(topic_id, left_out.incarnation.topic_id) for topic_id in former)
+        move = next((move for move in moves if move is not None), None)
+        if move is None:
+            return ""
+        return f" of cluster {move.new}, and may be copies of what was read on cluster {move.old}; compare both by key"
 
     def _unentered_before(self, left_out: Unread, head: EntryHead) -> str:
         heads, first = self.covered.slice.heads, left_out.incarnation.stretches[0].first
@@ -196,20 +212,51 @@ def _of_nobody(log: TableLog, versions: Iterable[int]) -> set[int]:
     return {commit.version for commit in commits if commit.stamp is None and commit.adds_rows}
 
 
-def _report_recreated(covered: Coverage, findings: Findings) -> None:
+def _clusters(covered: Coverage, witnesses: Witnesses) -> Clusters:
+    kafka = known(witnesses.kafka)
+    described = kafka.topics.values() if kafka is not None else ()
+    return Clusters.seen(kafka_states(covered.slice), witnesses.proof, described)
+
+
+def _report_recreated(covered: Coverage, clusters: Clusters, findings: Findings) -> None:
     """One finding for each topic and micro-batch, whatever the number of partitions."""
     recreated: dict[tuple[str, int], tuple[TopicIncarnation, TopicIncarnation]] = {}
-    for key, incarnations in covered.incarnations.items():
-        for old, new in pairwise(incarnations):
-            if covered.judged(new.stretches[0].first):
-                recreated.setdefault((key.topic, new.stretches[0].first), (old, new))
+    for key in covered.incarnations:
+        for old, new, entry in covered.topic_changes(key):
+            # A deleted topic never has its id again: another query still reads it, or one that moved back.
+            back = new.stretches[0].first != entry and clusters.move(old.topic_id, new.topic_id) is None
+            if covered.judged(entry) and not back:
+                recreated.setdefault((key.topic, entry), (old, new))
     for (topic, entry), (old, new) in recreated.items():
         head = covered.slice.heads[entry]
+        move = clusters.move(old.topic_id, new.topic_id)
+        if move is not None:
+            _report_moved(topic, move, head, findings)
+            continue
         message = (
             f"topic {topic} was deleted and created again before {named(head)}: its id was {old.topic_id} and is "
             f"{new.topic_id}; whatever the old topic held beyond the ledger's end is gone"
         )
         findings.add(Code.RECREATED, message, head=head, topic=topic)
+
+
+def _report_moved(topic: str, move: Move, head: EntryHead, findings: Findings) -> None:
+    by = named(head)
+    findings.add(
+        Code.RECREATED,
+        f"{by} read topic {topic} of another cluster: {move}; offsets of the two are not comparable",
+        head=head,
+        topic=topic,
+    )
+    findings.add(
+        Code.INCONCLUSIVE,
+        f"whether records that {by} and later ones read of topic {topic} are copies of records read on cluster "
+        f"{move.old} is not known, nor whether records of that cluster were never read: compare both by key, and "
+        "accept this when the sink has each record once",
+        head=head,
+        topic=topic,
+        about=f"cluster {move.new}",
+    )
 
 
 def _report_epochs(covered: Coverage, findings: Findings) -> None:

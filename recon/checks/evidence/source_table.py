@@ -67,12 +67,13 @@ class SourceTableVersions(AgeCheck):
             )
             findings.add(Code.RECREATED, message, about=f"table {table.table_id}", key=newest)
             return findings.verdict("")
-        frontier = coverage(ledger).incarnations[newest][-1].walked.frontier
-        reading = _Reading(newest, position_of(frontier), table, ledger, witnesses, findings)
+        read = coverage(ledger).newest(newest)
+        assert read is not None, "the slice has an entry that read it"
+        reading = _Reading(newest, position_of(read.walked.frontier), table, ledger, witnesses, findings)
         reading.judge(self.limits)
         waiting = plural(len(reading.waiting), "later version")
         return findings.verdict(
-            f"{table.location} read up to {place(frontier)}; {waiting} with rows to read",
+            f"{table.location} read up to {place(read.walked.frontier)}; {waiting} with rows to read",
             limits=self.limits_told,
             versions=[table.first_retained or 0, table.last or 0],
             read_up_to=list(reading.come_to),

@@ -87,7 +87,9 @@ def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) ->
     """What no micro-batch read; `numbers` gets the topics of which none read anything."""
     read, seen = list(numbers), dict[tuple[Key, str | None], GrowingSpans]()
     others_wrote = bool(added_by_others(case))  # rows without a _batch_id do not say what they are of
-    for skipped in never_read(case.counts.covered, case.source, lost=not others_wrote, observed=case.observed):
+    for skipped in never_read(
+        case.counts.covered, case.source, case.proof, lost=not others_wrote, observed=case.observed
+    ):
         topic, topic_id = skipped.key.topic, skipped.incarnation.topic_id
         # A log that got shorter has an offset twice: it counts once, as it was read first.
         new = seen.setdefault((skipped.key, topic_id), GrowingSpans()).add(*skipped.span)

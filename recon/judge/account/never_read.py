@@ -12,13 +12,22 @@ from recon.model.account import HowKnown, OffsetClass
 from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
+from recon.model.proof import SinkProof
+
+_NO_TOPIC_ID = (
+    "may have been read of this topic, when the hook did not learn the topic id; look for rows of them, then accept it"
+)
+_BEFORE_THE_PERIOD = (
+    "may have been read before the period, whose entries this audit does not have; audit without `--from`"
+)
 
 
 class Unread(NamedTuple):
     """Offsets that the stream went past.
 
     `hole` is where it did; None where reading began behind them. `again` is whether it began so in a topic that was
-    created again, whose first records are as good as any.
+    created again, whose first records are as good as any. `doubt` is why a micro-batch may have read them, with the
+    next step; "" where none can have.
     """
 
     key: Key
@@ -26,18 +35,22 @@ class Unread(NamedTuple):
     span: Span
     hole: Hole | None = None
     again: bool = False
+    doubt: str = ""
 
     def missed(self, source: Source) -> list[Missed]:
         """What the source says of them."""
+        if self.doubt:
+            return [Missed(Code.INCONCLUSIVE, self.span, self.doubt, self.incarnation.topic_id, said=False)]
         # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
         unknown = Code.GAP if self.hole is not None or self.again else Code.LOSS_RETENTION
         return list(source.missed(self.key, self.incarnation.topic_id, self.span, unknown))
 
 
-def unread(covered: Coverage) -> Iterator[Unread]:
+def unread(covered: Coverage, proof: SinkProof | None) -> Iterator[Unread]:
     """All that was left out in the period: before the first offset of a partition, and between micro-batches.
 
-    A query begins with a table as it is, or with the version that it was told.
+    A query begins with a table as it is, or with the version that it was told. What audits before saw read is not left
+    out: a partition that micro-batches did not read for a while has no entry among the period's anchors.
     """
     anywhere = _may_start_anywhere(covered)
     for key, incarnations in covered.incarnations.items():
@@ -45,9 +58,22 @@ def unread(covered: Coverage) -> Iterator[Unread]:
             first = incarnation.stretches[0]
             below = min(first.start, first.end)
             if below and covered.judged(first.first) and (number or key not in anywhere):
-                yield Unread(key, incarnation, Span(0, below), again=number > 0)
+                former = incarnations[number - 1] if number else None
+                yield from _below(Unread(key, incarnation, Span(0, below), again=number > 0), former, covered, proof)
     for key, incarnation, hole in judged_holes(covered):
         yield Unread(key, incarnation, Span(hole.start, hole.end), hole)
+
+
+def _below(
+    unread: Unread, former: TopicIncarnation | None, covered: Coverage, proof: SinkProof | None
+) -> Iterator[Unread]:
+    """What was not read before the first offset of a partition, apart from what may have been."""
+    topic, partition, topic_id = unread.key.topic, unread.key.partition, unread.incarnation.topic_id
+    below = Spans((unread.span,)).minus(proof.read(topic, topic_id, partition) if proof else Spans())
+    unnamed = Spans.of((read.start, read.end) for read in (former.unnamed_since if former else ()))
+    doubt = "" if former or proof or covered.slice.complete else _BEFORE_THE_PERIOD
+    yield from (unread._replace(span=span, doubt=doubt) for span in below.minus(unnamed))
+    yield from (unread._replace(span=span, doubt=_NO_TOPIC_ID) for span in below.intersect(unnamed))
 
 
 class NeverRead(NamedTuple):
@@ -60,13 +86,15 @@ class NeverRead(NamedTuple):
     how: HowKnown
 
 
-def never_read(covered: Coverage, source: Source, *, lost: bool, observed: bool) -> Iterator[NeverRead]:
+def never_read(
+    covered: Coverage, source: Source, proof: SinkProof | None, *, lost: bool, observed: bool
+) -> Iterator[NeverRead]:
     """The offsets of Kafka that no micro-batch read, up to where the reading has come to.
 
     `lost` is whether those are lost that Kafka has or had: no other program may have written rows of them. `observed`
     is whether the query writes without recon.
     """
-    for left_out in unread(covered):
+    for left_out in unread(covered, proof):
         parts = left_out.missed(source) if is_kafka(left_out.key.topic) else []
         # A query that writes without recon may have read them in a micro-batch that has no entry.
         unseen = observed and any(part.code is not Code.EXPLAINED for part in parts)

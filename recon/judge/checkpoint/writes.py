@@ -10,7 +10,7 @@ from functools import cached_property
 from recon.base.lazy import np
 from recon.judge.checkpoint.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.judge.checkpoint.transactions import Transactions
-from recon.judge.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
+from recon.judge.coverage import Coverage, Key, Ranges, bare, by_key, coverage, ranges_of
 from recon.judge.history.table_history import TableHistory
 from recon.judge.second_calls import second_calls
 from recon.model import (
@@ -70,20 +70,15 @@ class Writes:
 
     def held(self, key: Key) -> Spans:
         """All offsets that the ledger covers of a topic partition's present incarnation."""
-        incarnation = self.incarnation(key)
+        incarnation = self.covered.newest(key)
         return incarnation.walked.covered if incarnation is not None else Spans()
-
-    def incarnation(self, key: Key) -> TopicIncarnation | None:
-        """The newest incarnation that the ledger knows of a topic partition."""
-        incarnations = self.covered.incarnations.get(key)
-        return incarnations[-1] if incarnations else None
 
     def topic_id(self, key: Key) -> str | None:
         """The topic id under which a topic partition was read last; None where it is not known.
 
         A partition that no entry has is one of the topic that the other partitions are of.
         """
-        incarnation = self.incarnation(key)
+        incarnation = self.covered.newest(key)
         if incarnation is not None:
             return incarnation.topic_id
         of_topic = (of[-1] for other, of in self.covered.incarnations.items() if other.topic == key.topic)

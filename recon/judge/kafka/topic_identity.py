@@ -18,14 +18,14 @@ def judge_logs(covered: Coverage, source: Source, proof: SinkProof | None, findi
     """Adds findings where Kafka's logs are, or may be, others than those that were read; nothing without a broker."""
     of_topic: dict[str, list[TopicIncarnation]] = {}
     leaders = leaders_seen(covered.slice, proof)
-    for key, incarnations in covered.incarnations.items():
-        topic = source.topic(key.topic)
-        if topic is not None and topic.exists:
-            of_topic.setdefault(key.topic, []).append(incarnations[-1])
+    for key in covered.incarnations:
+        topic, newest = source.topic(key.topic), covered.newest(key)
+        if topic is not None and topic.exists and newest is not None:
+            of_topic.setdefault(key.topic, []).append(newest)
             where = (key.topic, key.partition)
             _judge_leader_epochs(key, topic, leaders.get(where, ()), covered.slice, proof, findings)
-    for name, newest in of_topic.items():
-        _judge_unnamed(source.topic(name), newest, covered.slice, findings)
+    for name, incarnations in of_topic.items():
+        _judge_unnamed(source.topic(name), incarnations, covered.slice, findings)
 
 
 def _judge_leader_epochs(

@@ -3,7 +3,8 @@
 `{"asked_at": "2026-11-01T12:00:00+00:00", "after": 7, "topics": {"orders": {"partition": 3, "log_start": 0,
 "last_stable": [10, 12, 9], "high_watermark": [10, 12, 9], "leader_epoch": 4}}}`. `"partition": 3` stands for 0, 1, 2;
 another number stands for every partition. Most answers have leader epochs alone, which are the same for hours. Every
-half minute an answer has offsets, too: a few kilobytes for hundreds of partitions.
+half minute an answer has offsets, too: a few kilobytes for hundreds of partitions. It then also says on which cluster
+which topics are, where the broker gives both ids: `"cluster": {"id": "x1…", "topic_ids": {"orders": "Yq…"}}`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ class TopicLogs(NamedTuple):
     high_watermark: Sequence[int] | None = None
 
 
+class Cluster(NamedTuple):
+    """The id of a Kafka cluster, and the ids of its topics by name."""
+
+    id: str
+    topic_ids: Mapping[str, str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaState:
     """An answer of the broker.
@@ -42,17 +50,21 @@ class KafkaState:
         after: the sequence of the sink's newest ledger entry at that moment: entries up to it had been read from Kafka
             and confirmed in the sink.
         topics: the logs of each topic.
+        cluster: where these topics are; None where it was not asked for, or the broker does not say.
     """
 
     asked_at: datetime
     after: int
     topics: Mapping[str, TopicLogs]
+    cluster: Cluster | None = None
 
 
 def dump_kafka_state(state: KafkaState) -> str:
     """The canonical text of an answer."""
     topics = {topic: _columns(logs) for topic, logs in sorted(state.topics.items())}
-    document = {"asked_at": state.asked_at.isoformat(), "after": state.after, "topics": topics}
+    document: dict[str, Any] = {"asked_at": state.asked_at.isoformat(), "after": state.after, "topics": topics}
+    if state.cluster is not None:
+        document["cluster"] = {"id": state.cluster.id, "topic_ids": dict(sorted(state.cluster.topic_ids.items()))}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -79,12 +91,18 @@ def parse_kafka_state(text: str) -> KafkaState:
             asked_at=values.instant(document["asked_at"]),
             after=values.whole(document["after"], 0),
             topics={topic: _logs(values.mapping(of)) for topic, of in values.mapping(document["topics"]).items()},
+            cluster=_cluster(values.mapping(document["cluster"])) if "cluster" in document else None,
         )
     except (ValueError, TypeError, KeyError) as error:
         raise LedgerError(
             f"an entry of the ledger has a kafka_state that recon does not write ({error}): it was edited; restore the "
             "table from a backup, or move it away and run `recon ledger rebuild`"
         ) from error
+
+
+def _cluster(fields: Mapping[str, Any]) -> Cluster:
+    ids = values.mapping(fields["topic_ids"])
+    return Cluster(values.text(fields["id"]), {topic: values.text(topic_id) for topic, topic_id in ids.items()})
 
 
 def _logs(columns: Mapping[str, Any]) -> TopicLogs:

@@ -103,7 +103,9 @@ class _Question(Thread):
         try:
             ask = kafka_logs.offsets if self._offsets else kafka_logs.leader_epochs
             topics = ask(self._admin, self._partitions, _STATE_S)
+            cluster = self._admin.cluster(topics, _STATE_S) if self._offsets else None
         except Exception as error:  # the thread has no caller to tell
             log.debug("the state of Kafka's logs is unknown for now: %s", error)
             return
-        self.answer = dump_kafka_state(KafkaState(asked_at=self._asked_at, after=self._after, topics=topics))
+        state = KafkaState(asked_at=self._asked_at, after=self._after, topics=topics, cluster=cluster)
+        self.answer = dump_kafka_state(state)

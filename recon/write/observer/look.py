@@ -325,8 +325,10 @@ def _kafka_state(found: Sequence[_Observed], after: int, conf: Mapping[str, str]
     if "bootstrap.servers" not in conf or not partitions:
         return None
     asked_at = utc_now()
+    names = sorted({topic for topic, _ in partitions})
     try:
         topics = ask(conf, lambda: kafka_logs.offsets(KafkaAdmin(conf), partitions, _KAFKA_S))
+        cluster = ask(conf, lambda: KafkaAdmin(conf).cluster(names, _KAFKA_S))
     except EvidenceError:
         return None
-    return dump_kafka_state(KafkaState(asked_at=asked_at, after=after, topics=topics))
+    return dump_kafka_state(KafkaState(asked_at=asked_at, after=after, topics=topics, cluster=cluster))

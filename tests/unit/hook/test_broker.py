@@ -10,7 +10,7 @@ import pytest
 
 from recon.base.errors import EvidenceError
 from recon.model import KafkaPartition
-from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
+from recon.model.wire.kafka_state import Cluster, KafkaState, parse_kafka_state
 from recon.write.hook.broker import Broker
 
 PLACES = [("orders", 1), ("orders", 0), ("returns", 0)]
@@ -29,6 +29,9 @@ class Admin:
         if self.fails:
             raise EvidenceError("no broker")
         return {(topic, p): 7 + p for topic, p in places}
+
+    def cluster(self, topics: Any, timeout_s: float) -> Cluster:
+        return Cluster("cluster-1", {topic: f"id of {topic}" for topic in topics})
 
     def offsets(self, places: Any, deadline: float) -> dict[Any, KafkaPartition | None]:
         epochs = self.leader_epochs(places, 0)
@@ -71,6 +74,8 @@ def test_the_first_answer_has_offsets_and_the_next_leader_epochs_alone(asked: An
     assert (orders.partition, orders.leader_epoch, orders.log_start) == ([0, 1], [7, 8], [0, 1])
     assert (orders.last_stable, orders.high_watermark) == ([99, 99], [100, 100])
     assert second.topics["orders"].leader_epoch == [7, 8] and second.topics["orders"].log_start is None
+    assert first.cluster == Cluster("cluster-1", {"orders": "id of orders", "returns": "id of returns"})
+    assert second.cluster is None
     assert set(first.topics) == set(second.topics) == {"orders", "returns"}
 
 

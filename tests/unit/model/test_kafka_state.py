@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from recon.base.errors import LedgerError
-from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state, parse_kafka_state
+from recon.model.wire.kafka_state import Cluster, KafkaState, TopicLogs, dump_kafka_state, parse_kafka_state
 
 AT = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=UTC)
 
@@ -32,6 +33,13 @@ def test_an_answer_is_read_as_it_was_written(logs: TopicLogs) -> None:
     assert parse_kafka_state(dump_kafka_state(answer)) == answer
 
 
+def test_the_cluster_of_topics_is_written_where_it_is_known() -> None:
+    answer = state(orders=TopicLogs([0], [1]))
+    assert "cluster" not in dump_kafka_state(answer), "as earlier versions wrote it"
+    on_cluster = replace(answer, cluster=Cluster("cluster-1", {"returns": "id-2", "orders": "id-1"}))
+    assert parse_kafka_state(dump_kafka_state(on_cluster)) == on_cluster
+
+
 def test_what_is_the_same_for_all_partitions_is_one_number() -> None:
     many = TopicLogs(list(range(400)), [3] * 400)
     text = dump_kafka_state(state(orders=many))
@@ -52,6 +60,8 @@ def test_what_is_the_same_for_all_partitions_is_one_number() -> None:
         '{"asked_at":"2026-11-22T12:00:00+00:00","after":1,"topics":{"t":{"partition":1,"leader_epoch":"1"}}}',
         '{"asked_at":"2026-11-22T12:00:00+00:00","after":1,"topics":'
         '{"t":{"partition":1,"leader_epoch":1,"log_start":null}}}',
+        '{"asked_at":"2026-11-22T12:00:00+00:00","after":1,"topics":{},"cluster":{"id":7,"topic_ids":{}}}',
+        '{"asked_at":"2026-11-22T12:00:00+00:00","after":1,"topics":{},"cluster":null}',
     ],
 )
 def test_another_text_is_refused(text: str) -> None:

@@ -15,6 +15,7 @@ from recon.judge.history.quarantine_log import QuarantineJudged
 from recon.judge.history.record_history import OtherRows, TableFingerprint, TableJudged
 from recon.judge.history.row_balance import CountedRows
 from recon.judge.history.table_history import TableVersion
+from recon.judge.kafka.clusters import KafkaClusters, TopicCluster
 from recon.judge.kafka.judged_logs import KafkaLogs, LogJudged
 from recon.judge.memories import MEMORIES
 from recon.judge.row_counts import Filtered
@@ -57,7 +58,11 @@ ALL: tuple[SinkMemory, ...] = (
         )
     ),
 )
-STORED = dump_proof(parse_proof(WITH_ALL, MEMORIES))
+LATER: tuple[SinkMemory, ...] = (
+    KafkaClusters(topics=(TopicCluster(topic="orders", topic_id="id-1", cluster_id="cluster-1"),)),
+)
+_READ = parse_proof(WITH_ALL, MEMORIES)
+STORED = dump_proof(replace(_READ, memories={**_READ.memories, **{type(memory): memory for memory in LATER}}))
 
 
 def _with(memory: str, **fields: Any) -> str:
@@ -70,7 +75,7 @@ def _with(memory: str, **fields: Any) -> str:
 def test_states_of_earlier_versions_are_read() -> None:
     state = parse_proof(WITH_ALL, MEMORIES)
     assert state.memories == {type(memory): memory for memory in ALL}
-    assert tuple(state.memories) == MEMORIES, "the list has each once"
+    assert (*state.memories, *map(type, LATER)) == MEMORIES, "the list has each once"
     assert (state.position, state.results_hash, len(state.coverage), len(state.open)) == (12, "cd34", 1, 1)
     assert parse_proof(WITH_NONE, MEMORIES).memories == {}
     # What was remembered later than other things is not in the states before.
@@ -80,7 +85,7 @@ def test_states_of_earlier_versions_are_read() -> None:
 
 
 def test_a_state_is_read_as_it_was_stored() -> None:
-    for text in (WITH_ALL, WITH_NONE):
+    for text in (WITH_ALL, WITH_NONE, STORED):
         state = parse_proof(text, MEMORIES)
         assert parse_proof(dump_proof(state), MEMORIES) == state
     names = list(json.loads(STORED)["memories"])

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from recon.base.errors import ConfigError
+from recon.base.errors import ConfigError, EvidenceError
 from recon.base.storage import Storage
 from recon.model import REMOVALS, REPAIRS, ReconStamp, dump_stamp
 from recon.model import offsets_text as text_of
 from recon.model.offsets import OffsetSpan
 from recon.model.wire import manifests
+from recon.model.wire.kafka_state import Cluster, KafkaState, dump_kafka_state
 from recon.project import DeltaSink, FileSink, Pipeline, Project, Sink
 from recon.recovery.starting_offsets import starting_offsets
 from recon.testing.evidence import kafka
 from recon.write.ledger import open_ledger
 from tests.support.broker import Broker
 from tests.support.ledger_entries import AT, entry
-from tests.support.messages import same_message
+from tests.support.messages import raises, same_message
 
 Ranges = Sequence[OffsetSpan]
 
@@ -152,6 +153,17 @@ def test_a_commit_without_entry_of_a_topic_that_was_made_anew(
     files.write(0, span(0, 7, "id-2"), epoch=1, entered=False)
     broker.has(kafka(2, 99, topic_id=now))
     assert files.starting() == {"0": starting}
+
+
+def test_a_topic_of_another_cluster_has_no_answer(files: Files, broker: Broker) -> None:
+    files.project = files.project.model_copy(update={"kafka": {"bootstrap.servers": "b"}})
+    at_a = KafkaState(asked_at=AT, after=0, topics={}, cluster=Cluster("A", {"orders": "id-1"}))
+    files.ledger.append(entry(0, offsets=(span(0, 50),), kafka_state=dump_kafka_state(at_a)))
+    broker.has(kafka(2, 99, topic_id="id-2", cluster_id="B"))
+    with raises(EvidenceError):
+        files.starting()
+    broker.has(kafka(2, 99, topic_id="id-2", cluster_id="A"))
+    assert files.starting() == {"0": 2}, "made anew on its own cluster"
 
 
 # -- Delta tables ---------------------------------------------------------------------------------------------------

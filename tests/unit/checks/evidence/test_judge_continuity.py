@@ -270,9 +270,9 @@ def test_a_position_that_goes_back_within_one_topic_is_not_decided() -> None:
     assert "from offset 100 back to 30" in verdict.unproved
 
 
-def test_an_unknown_topic_id_is_taken_as_the_same_topic() -> None:
+def test_what_was_read_under_no_topic_id_is_of_the_same_topic_or_of_the_next_one() -> None:
     slice_ = ledger(Entry(0, (0, 10)), Entry(1, span(10, 20, topic_id=None)), Entry(2, span(20, 30, topic_id="id-2")))
-    assert told(judged(slice_)) == [("GAP", 0, 0, 20), ("RECREATED", None, None, None)]
+    assert told(judged(slice_)) == [("GAP", 0, 0, 10), ("INCONCLUSIVE", 0, 10, 20), ("RECREATED", None, None, None)]
     assert passed(judged(ledger(Entry(0, span(0, 10, topic_id=None)), Entry(1, (10, 20)))))
 
 
