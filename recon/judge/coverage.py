@@ -237,6 +237,11 @@ class Coverage:
         removals = (entry for entry, head in enumerate(heads) if head.is_removal)
         return grouped(((r.topic, r.partition), (entry, r.span)) for entry in removals for r in ranges.of(entry))
 
+    @cached_property
+    def last_anchor(self) -> int | None:
+        """The last micro-batch that was read before the audited period; None where the slice has none."""
+        return next((entry for entry in reversed(self.order) if not self.judged(entry)), None)
+
     def newest(self, key: Key) -> TopicIncarnation | None:
         """The topic under whose id a topic partition was read last; None where it was not read."""
         read = self.incarnations.get(key, ())

@@ -62,7 +62,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered), _COUNTED),
+        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts.repaired), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -211,15 +211,23 @@ def _is_remembered(open_: OpenFinding) -> bool:
     return open_.check == CHECK and open_.is_loss
 
 
-def _of_findings(proof: SinkProof | None, topics: Sequence[Topic], wanted: Callable[[OpenFinding], bool]) -> _Known:
-    """The offsets of some findings of earlier audits, as lost or removed since."""
+def _of_findings(
+    proof: SinkProof | None,
+    topics: Sequence[Topic],
+    wanted: Callable[[OpenFinding], bool],
+    repaired: Mapping[tuple[str, int], Spans],
+) -> _Known:
+    """The offsets of some findings of earlier audits, as lost or removed since; but those that repairs read again."""
     known = []
     for open_ in filter(wanted, proof.open if proof is not None else ()):
         found = open_.finding
         of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
         for at, (_, name, topic_id) in enumerate(topics):
-            if found.span is not None and found.partition is not None and is_of(found, name, topic_id):
-                known.append(((at, found.partition), (found.span, of_class, HowKnown.REMEMBERED)))
+            if found.span is None or found.partition is None or not is_of(found, name, topic_id):
+                continue
+            where = (at, found.partition)
+            for span in Spans.of([found.span]).minus(repaired.get((name, found.partition), Spans())):
+                known.append((where, (span, of_class, HowKnown.REMEMBERED)))
     return grouped(known)
 
 
@@ -359,11 +367,18 @@ def _unnamed(account: SinkAccount, counts: Counts, source: Source) -> SinkAccoun
 
 
 def _accepted(account: SinkAccount, proof: SinkProof | None) -> SinkAccount:
-    """The account with what somebody accepted: it stays what it is, and how it is known says so."""
-    known = _of_findings(proof, account.topics, lambda open_: open_.accepted is not None)
-    if not known:
+    """The account with what somebody accepted: it stays what it is, and how it is known says so.
+
+    A finding without offsets is about all of its micro-batch.
+    """
+    accepted = [open_ for open_ in (proof.open if proof is not None else ()) if open_.accepted is not None]
+    if not accepted:
         return account
     bad, how = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED]), account.how.copy()
+    whole = {(open_.finding.epoch, open_.finding.batch_id) for open_ in accepted if open_.finding.span is None}
+    entries = [entry for entry, write in enumerate(account.writes) if (write.epoch, write.batch_id) in whole]
+    how[bad & np.isin(account.entry, entries)] = KNOWN.index(HowKnown.ACCEPTED)
+    known = _of_findings(proof, account.topics, lambda open_: open_.accepted is not None, {})
     for (topic, partition), several in known.items():
         mine = bad & (account.topic == topic) & (account.partition == partition)
         for span, *_ in several:

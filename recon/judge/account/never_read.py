@@ -59,21 +59,24 @@ def unread(covered: Coverage, proof: SinkProof | None) -> Iterator[Unread]:
             below = min(first.start, first.end)
             if below and covered.judged(first.first) and (number or key not in anywhere):
                 former = incarnations[number - 1] if number else None
-                yield from _below(Unread(key, incarnation, Span(0, below), again=number > 0), former, covered, proof)
+                yield from _apart(Unread(key, incarnation, Span(0, below), again=number > 0), former, covered, proof)
     for key, incarnation, hole in judged_holes(covered):
-        yield Unread(key, incarnation, Span(hole.start, hole.end), hole)
+        missed = Unread(key, incarnation, Span(hole.start, hole.end), hole)
+        # Where the last micro-batch before the period did not read the partition, an earlier one may have.
+        certain = covered.judged(hole.before.last) or hole.before.last == covered.last_anchor
+        yield from [missed] if certain else _apart(missed, None, covered, proof)
 
 
-def _below(
+def _apart(
     unread: Unread, former: TopicIncarnation | None, covered: Coverage, proof: SinkProof | None
 ) -> Iterator[Unread]:
-    """What was not read before the first offset of a partition, apart from what may have been."""
+    """Offsets that were left out, apart from those that may have been read: before the period, or under no topic id."""
     topic, partition, topic_id = unread.key.topic, unread.key.partition, unread.incarnation.topic_id
-    below = Spans((unread.span,)).minus(proof.read(topic, topic_id, partition) if proof else Spans())
+    left = Spans((unread.span,)).minus(proof.read(topic, topic_id, partition) if proof else Spans())
     unnamed = Spans.of((read.start, read.end) for read in (former.unnamed_since if former else ()))
     doubt = "" if former or proof or covered.slice.complete else _BEFORE_THE_PERIOD
-    yield from (unread._replace(span=span, doubt=doubt) for span in below.minus(unnamed))
-    yield from (unread._replace(span=span, doubt=_NO_TOPIC_ID) for span in below.intersect(unnamed))
+    yield from (unread._replace(span=span, doubt=doubt) for span in left.minus(unnamed))
+    yield from (unread._replace(span=span, doubt=_NO_TOPIC_ID) for span in left.intersect(unnamed))
 
 
 class NeverRead(NamedTuple):
