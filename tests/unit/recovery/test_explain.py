@@ -228,7 +228,7 @@ def test_the_answer_as_json(stage: Stage) -> None:
     ],
 )
 def test_what_kafka_has_of_a_range(witness: KafkaWitness | Unavailable, expected: str) -> None:
-    found = held(span(10, 20), witness)
+    found = held(span(10, 20), witness, Clusters({}))
     assert found.held == expected
     assert bool(losses([found])) == (expected not in ("held", "unknown"))
     assert bool(unknown([found], witness)) == (expected == "unknown")
