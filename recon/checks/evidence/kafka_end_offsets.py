@@ -386,7 +386,10 @@ def _judge_missing_topic(
     for key in unread:
         _judge_missing(key, subscribed.awaited_from(key, None) or 0, case.witnesses, findings)
     if not unread:
-        message = f"recon.yml names topic {name}, which Kafka does not have: correct its name, or take it out"
+        message = (
+            f"recon.yml names topic {name}, which Kafka does not have: create it, correct its name or take it out; "
+            "where its first record creates it, accept this until then"
+        )
         findings.add(Code.INCONCLUSIVE, message, about="no such topic", topic=name)
 
 
