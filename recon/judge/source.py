@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple, Self
 from typing_extensions import override
 
 from recon.judge.coverage import Key
+from recon.judge.kafka.clusters import Clusters
 from recon.model import (
     Code,
     KafkaTopic,
@@ -122,12 +123,14 @@ class Source:
     answers: Answers = field(default_factory=dict)
     empty: WithoutRecord | None = None
     reader: Reader | None = None
+    clusters: Clusters = field(default_factory=lambda: Clusters({}))
 
     @classmethod
     def of(cls, seen: Witnesses) -> Self:
         """The source of a pipeline, as it was read for the judged sink."""
         empty = seen.memory(WithoutRecord)
-        return cls(seen.kafka, seen.source_log, seen.isolation_level, seen.probes, empty, seen.reader)
+        of = seen.kafka, seen.source_log, seen.isolation_level, seen.probes
+        return cls(*of, empty, seen.reader, Clusters.of(seen))
 
     def asking(self, questions: Callable[[Source], Questions]) -> Source:
         """The same with Kafka's answers to the questions that it leaves, and to those that the answers leave."""
@@ -153,6 +156,12 @@ class Source:
         topic = self.topic(name)
         return topic is not None and topic_id is not None and topic.topic_id == topic_id
 
+    def other_records(self, name: str, topic_id: str | None) -> str:
+        """What Kafka has where its topic is known to be another one than was read; "" where it is not."""
+        topic = self.topic(name)
+        now = topic.topic_id if topic is not None else None
+        return "" if None in (now, topic_id) or now == topic_id else self.clusters.other_records(name, topic_id, now)
+
     def log_start(self, key: Key, topic_id: str | None) -> tuple[int | None, str]:
         """(log start of the topic partition the ledger speaks of, why it is not known)."""
         if not is_kafka(key.topic):
@@ -165,8 +174,8 @@ class Source:
             return None, "no broker was read to see whether Kafka still holds them"
         if not topic.exists or key.partition not in topic.partitions:
             return None, "Kafka holds this topic partition no longer"
-        if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:
-            return None, "the topic was re-created since, so Kafka holds them no longer"
+        if other := self.other_records(key.topic, topic_id):
+            return None, other
         return topic.partitions[key.partition].log_start, ""
 
     def _log_start_of_log(self, topic: str) -> tuple[int | None, str]:
@@ -294,10 +303,9 @@ class Source:
 
     def _why_uncounted(self, read: OffsetSpan, answer: ProbeAnswer) -> str:
         """Why what Kafka answered does not tell the records of a range; "" where it does."""
-        name, topic = f"{read.topic}-{read.partition}", self.topic(read.topic)
-        now = None if topic is None else topic.topic_id
-        if None not in (now, read.topic_id) and now != read.topic_id:
-            return f"topic {read.topic} was re-created since: its records are others now"
+        name = f"{read.topic}-{read.partition}"
+        if other := self.other_records(read.topic, read.topic_id):
+            return other
         if read.start_offset < answer.log_start:
             return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
         if answer.truncated is not None:

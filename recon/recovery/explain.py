@@ -17,6 +17,7 @@ from typing import Any, Literal
 from recon.base.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
 from recon.base.storage import Storage
 from recon.judge.history.table_history import TableHistory
+from recon.judge.kafka.clusters import Clusters
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -34,6 +35,7 @@ from recon.model.offsets import OffsetSpan
 from recon.model.positions import id_in, is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
+from recon.recovery.topic_clusters import clusters_of
 from recon.spark.catalog import ask_active
 from recon.witness import checkpoint, delta_log, source_files, source_table
 from recon.write.hook.epochs import RECENT, Batch, Epochs
@@ -202,9 +204,9 @@ class _Witnesses:
         return self._explanation(next="first start", query_id=query_id, sinks=sinks, sentences=tuple(sentences))
 
     def _continue(self, witness: CheckpointWitness, last: CheckpointBatch) -> Explanation:
-        kafka = self.kafka(last.ranges)
+        kafka, clusters = self._kafka_and_clusters(last.ranges)
         number = last.batch_id + 1
-        ranges = tuple(onwards(span, kafka) for span in self._with_ids(last.ranges))
+        ranges = tuple(onwards(span, kafka, clusters) for span in self._with_ids(last.ranges))
         planned = tuple(range_.span for range_ in ranges if range_.held != "unknown")
         batch = Batch(query_id=witness.query_id, run_id=None, batch_id=number, ranges=planned)
         sentence = (
@@ -221,8 +223,8 @@ class _Witnesses:
         )
 
     def _replay(self, witness: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
-        kafka = self.kafka(plan.ranges)
-        ranges = tuple(held(span, kafka) for span in self._with_ids(plan.ranges))
+        kafka, clusters = self._kafka_and_clusters(plan.ranges)
+        ranges = tuple(held(span, kafka, clusters) for span in self._with_ids(plan.ranges))
         sentences = [
             f"micro-batch {plan.batch_id} was planned{_at(plan.planned_at)} and not finished (no commits/"
             f"{plan.batch_id}): Spark replays it with these very ranges"
@@ -258,8 +260,8 @@ class _Witnesses:
         where = f"is no longer in the checkpoint, which begins at micro-batch {witness.batches[0].batch_id}"
         if plan is not None:
             spans, where = self._with_ids(plan.ranges, spans) or spans, f"is finished (commits/{number} exists)"
-        kafka = self.kafka(spans)
-        ranges = tuple(held(span, kafka) for span in spans)
+        kafka, clusters = self._kafka_and_clusters(spans)
+        ranges = tuple(held(span, kafka, clusters) for span in spans)
         sentence = f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"
         return self._explanation(
             next="past",
@@ -459,6 +461,10 @@ class _Witnesses:
             return kafka.read(self.project.kafka, topics, isolation_level=level)
         except ReconError as error:
             return Unavailable("kafka", str(error))
+
+    def _kafka_and_clusters(self, spans: Iterable[OffsetSpan]) -> tuple[KafkaWitness | Unavailable, Clusters]:
+        kafka = self.kafka(spans)
+        return kafka, clusters_of(self.ledger, self.pipeline, kafka)
 
     def _table(self) -> KafkaWitness | Unavailable:
         """The Delta table that the query reads, as a topic with one partition."""

@@ -90,7 +90,7 @@ class Hops:
         outcome, said, places, batches = self._outcome(pipeline, sink, place, versions, entries)
         if batches is not None:
             reading = [at for at in reading if entries.heads[at].batch_id in batches]
-        broker = Broker(self.project, pipeline, ())
+        broker = Broker(self.project, self.ledger, pipeline, ())
         paths = RecordPaths(self.project, pipeline, sink, self.ledger, entries, (), broker, lambda: entries)
         return SampledPath(
             pipeline=pipeline.name,

@@ -25,6 +25,7 @@ from recon.model.proof import OpenFinding
 from recon.model.sample import FoundRow, Outcome, Place, SampledPath, SampledWrite, SourceRecord
 from recon.model.wire.columns import RELEASE, SourceNames
 from recon.project import Pipeline, Project, Sink
+from recon.recovery.topic_clusters import clusters_of
 from recon.witness import checkpoint, commit_rows, delta_log, delta_rows, observed
 from recon.write.ledger import Ledger, quarantined
 from recon.write.sinks import BatchSink, open_sink
@@ -40,8 +41,8 @@ _EDGE = timedelta(minutes=5)  # clocks of the driver and of the sink may be so f
 class Broker:
     """What Kafka says of some records; asked once, and only when a sink has no row of one."""
 
-    def __init__(self, project: Project, pipeline: Pipeline, records: Sequence[SourceRecord]) -> None:
-        self._project, self._pipeline, self._records = project, pipeline, records
+    def __init__(self, project: Project, ledger: Ledger, pipeline: Pipeline, records: Sequence[SourceRecord]) -> None:
+        self._project, self._ledger, self._pipeline, self._records = project, ledger, pipeline, records
 
     @cached_property
     def _said(self) -> _Said | Unavailable:
@@ -71,7 +72,8 @@ class Broker:
         if topic is None or answer is None or not topic.exists:
             return "not decided", f"Kafka has no topic {record.topic} any more"
         if None not in (topic.topic_id, record.topic_id) and topic.topic_id != record.topic_id:
-            return "not decided", f"topic {record.topic} was deleted and created again: these are other records now"
+            clusters = clusters_of(self._ledger, self._pipeline, said[0])
+            return "not decided", clusters.other_records(record.topic, record.topic_id, topic.topic_id)
         if record.offset in answer.committed:
             return None, "Kafka has the record"
         if record.offset < answer.log_start:
@@ -322,7 +324,7 @@ class RecordPaths:
             return "not decided", f"a row has the offset and _batch_id {numbers}, which no entry of it has", where
         count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
         if len(rows) < 1 + len(self._namesakes(record, batches)):
-            why = f"the topic was created again, or is read by several sources, and micro-batch {numbers} read both"
+            why = f"several topics or sources have the offset, and micro-batch {numbers} read both"
             return "not decided", f"the sink has {count} with the offset, and it may be of another record: {why}", where
         return "found", f"the sink has {count} of it (_batch_id {numbers})", where
 

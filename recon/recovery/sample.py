@@ -106,7 +106,7 @@ def sample(
     paths: dict[SourceRecord, list[SampledPath]] = {record: [] for record in records}
     for pipe, chosen_sinks in of_pipeline:
         mine = [record for record in records if record.pipeline == pipe.name]
-        broker = Broker(project, pipe, mine)
+        broker = Broker(project, ledger, pipe, mine)
         for sink in chosen_sinks if mine else ():
             every = partial(ledger.slice, pipe.name, sink.name, after=0, operations=())
             followed = RecordPaths(project, pipe, sink, ledger, slices[pipe.name, sink.name], mine, broker, every)

@@ -16,9 +16,9 @@ from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
 from recon.model.delta_offsets import position_of
 from recon.model.offsets import OffsetSpan
 from recon.model.positions import is_kafka
-from recon.model.wire.kafka_state import parse_kafka_state
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
+from recon.recovery.topic_clusters import clusters_of
 from recon.spark.catalog import ask_active
 from recon.write.hook.epochs import RECENT
 from recon.write.ledger import Ledger, coverage, open_ledger
@@ -131,9 +131,7 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
         partitions = ends.setdefault(span.topic, {})
         partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
     ids = {span.topic: span.topic_id for span in last if span.topic_id is not None and is_kafka(span.topic)}
-    states = [parse_kafka_state(entry.kafka_state) for entry in recent if entry.kafka_state is not None]
-    clusters = Clusters.seen(states, ledger.proofs.newest(pipeline, sink.name))
-    return {**ends, **_begun_again(project, pipeline, ids, clusters)}
+    return {**ends, **_begun_again(project, pipeline, ids, clusters_of(ledger, project.find_pipeline(pipeline)))}
 
 
 class _Reading(NamedTuple):

@@ -32,8 +32,8 @@ class Trace:
     """One offset of a topic partition, and what became of it.
 
     `records` has one for each pipeline and each topic id under which the offset was read: two for a topic that was
-    deleted and created again. Each has a path to each sink of its pipeline. Behind a record that a Delta table has are
-    those of the pipelines that read this table, and so on from table to table.
+    deleted and created again, or moved to another cluster. Each has a path to each sink of its pipeline. Behind a
+    record that a Delta table has are those of the pipelines that read this table, and so on from table to table.
     """
 
     topic: str
@@ -155,7 +155,7 @@ class _Tracing:
         if not records and place.topic not in pipe.source.topics:
             return  # nothing says that it reads the topic
         records = records or [place]
-        broker = Broker(self.project, pipe, records)
+        broker = Broker(self.project, self.ledger, pipe, records)
         of_sinks = [self._paths(pipe, sink, readings[sink.name], records, broker) for sink in sinks]
         for record in records:
             yield record, tuple(paths[record] for paths in of_sinks)

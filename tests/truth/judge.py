@@ -224,6 +224,7 @@ class WorldSources(Sources):
                 topic=name,
                 exists=True,
                 topic_id=topic.topic_id,
+                cluster_id=topic.cluster_id,
                 cleanup_policy="compact" if topic.compacts else "delete",
                 partitions=partitions,
             )

@@ -377,6 +377,56 @@ def partition_drops_out_of_the_plans() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+def _with_returns() -> World:
+    """A world whose recon.yml names a second topic, of which Kafka has ten records."""
+    world = World()
+    world.topics["returns"] = Topic("returns", "id-r", [Log()])
+    world.query.topics = (TOPIC, "returns")
+    world.produce(10, topic="returns")
+    return world
+
+
+@of_case(70, never=("GAP", "OVERLAP", "LOSS", "DUPLICATE", "STALLED"))
+def topic_leaves_the_query_and_comes_back() -> tuple[World, Judgement]:
+    world = ran(2, _with_returns())
+    audit(world)
+    world.query.left_out.add(("returns", 0))
+    world.produce(4, topic="returns")
+    ran(2, world)
+    assert "STALLED" in audit(world).codes
+    world.query.left_out.discard(("returns", 0))
+    ran(2, world)
+    return world, audit(world)
+
+
+@of_case(70, "STALLED")
+def topic_that_nothing_reads() -> tuple[World, Judgement]:
+    world = _with_returns()
+    world.query.left_out.add(("returns", 0))
+    ran(2, world)
+    judgement = audit(world)
+    world.expire(10)
+    assert "LOSS_RETENTION" in audit(world).codes
+    return world, judgement
+
+
+@of_case(70, "INCONCLUSIVE", never=("STALLED", "LOSS"))
+def topic_leaves_with_records_that_wait_which_somebody_accepts() -> tuple[World, Judgement]:
+    world = _with_returns()
+    world.micro_batch()
+    world.produce(4, topic="returns")
+    audit(world)
+    world.query.topics = (TOPIC,)
+    world.expected = {place for place in world.expected if place[0] == TOPIC}
+    ran(2, world)
+    judgement = audit(world)
+    accepted(world, lambda finding: finding.code is Code.INCONCLUSIVE)
+    for _ in range(2):
+        ran(1, world)
+        assert audit(world).answer == "complete"
+    return world, judgement
+
+
 # -- commits without an entry, and other commits of the table ---------------------------------------------------------
 
 
@@ -1370,6 +1420,59 @@ def topic_made_anew_and_filled_again() -> tuple[World, Judgement]:
     world.recreate(refill=40)
     world.micro_batch()
     return world, audit(world)
+
+
+def _moved(world: World, topic: Topic, positions: dict[tuple[str, int], int] | None = None) -> Topic:
+    """The topic is read on another cluster from now on, with a new checkpoint; returns the one that was read."""
+    before = world.move(topic)
+    world.new_checkpoint(positions)
+    return before
+
+
+def _on_b() -> Topic:
+    return Topic(TOPIC, "id-b", [Log(), Log()], cluster_id="B")
+
+
+@of_case(18, "RECREATED", "INCONCLUSIVE", never=("GAP", "OVERLAP", "LOSS", "DUPLICATE"))
+def topic_read_on_another_cluster() -> tuple[World, Judgement]:
+    """Offsets of the two clusters are the same numbers; whether records are copies, somebody says by accepting it."""
+    world = ran(3)
+    audit(world)
+    _moved(world, _on_b())
+    ran(3, world)
+    judgement = audit(world)
+    assert audit(world).answer != "complete"
+    accepted(world, lambda finding: True)
+    assert audit(world).answer == "complete"
+    return world, judgement
+
+
+@of_case(18, "GAP")
+def row_lost_on_another_cluster_whose_offset_the_first_one_has() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    _moved(world, _on_b())
+    world.produce(5)
+    world.micro_batch(lose=(1,))
+    audit(world)
+    accepted(world, lambda finding: finding.code is not Code.GAP)
+    return world, audit(world, full=True)
+
+
+@of_case(18, "RECREATED", "INCONCLUSIVE", never=("GAP", "OVERLAP", "LOSS", "DUPLICATE"))
+def topic_read_on_another_cluster_and_on_the_first_again() -> tuple[World, Judgement]:
+    world = ran(3)
+    first = _moved(world, _on_b())
+    ran(2, world)
+    audit(world)
+    _moved(world, first, {(TOPIC, p): 15 for p in range(2)})
+    ran(2, world)
+    judgement = audit(world)
+    moves = [f.message for r in judgement.results for f in r.findings if "of another cluster: it was" in f.message]
+    assert len(moves) == 2, moves
+    accepted(world, lambda finding: True)
+    assert audit(world).answer == "complete"
+    return world, judgement
 
 
 @of_case(48, "MUTATED")

@@ -18,7 +18,7 @@ from recon.model import CheckpointBatch, DataFile, LedgerEntry, ReconStamp, Tabl
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.wire.app_ids import app_id
-from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
+from recon.model.wire.kafka_state import Cluster, KafkaState, TopicLogs, dump_kafka_state
 from recon.write.ledger.ledger import Ledger
 from tests.truth.memory import memory_ledger
 
@@ -87,6 +87,7 @@ class Topic:
     topic_id: str
     logs: list[Log]
     compacts: bool = False
+    cluster_id: str = "A"
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,13 @@ class World:
             self._pass_by(old, p, self.query.positions.get((topic, p), 0 if self.query.planned else stable), stable)
         self.topics[topic] = Topic(topic, f"id-{self.incarnations}", [Log() for _ in old.logs], old.compacts)
         self.produce(refill, topic=topic)
+
+    def move(self, to: Topic) -> Topic:
+        """The bootstrap servers are another cluster's, which has a topic of the name; returns the one before."""
+        old = self.topics[to.name]
+        self.topics[to.name] = to
+        self.tell(f"Topic {to.name} is on cluster {to.cluster_id} from now on.")
+        return old
 
     def expire(self, upto: int) -> None:
         """Retention moves the log start of every partition."""
@@ -661,7 +669,10 @@ class World:
             )
             for name in self.query.topics
         }
-        return dump_kafka_state(KafkaState(asked_at=self.now, after=after, topics=topics))
+        of = [self.topics[name] for name in self.query.topics]
+        ids = {topic.name: topic.topic_id for topic in of if self.ids_known and topic.topic_id}
+        cluster = Cluster(of[0].cluster_id, ids)
+        return dump_kafka_state(KafkaState(asked_at=self.now, after=after, topics=topics, cluster=cluster))
 
     def new_checkpoint(self, positions: dict[tuple[str, int], int] | None = None, *, epoch: bool = True) -> None:
         """The checkpoint is removed and the query restarted, from the beginning or from these positions."""

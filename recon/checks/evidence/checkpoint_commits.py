@@ -36,6 +36,7 @@ from recon.model import (
     Verdict,
     Witnesses,
     known,
+    parse_offsets,
     why_unknown,
 )
 from recon.model.delta_offsets import is_delta, position_of
@@ -92,6 +93,12 @@ def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
     """The topic partitions of a plan, as `Key` has them."""
     planned = {(s.source, s.topic, s.partition) for s in batch.ranges}
     return planned | {new[:3] for new in batch.new_partitions}
+
+
+def _left_out(before: CheckpointBatch, after: CheckpointBatch) -> set[tuple[int, str, int]]:
+    """The topic partitions of a plan that the next one lacks; none where either is not known whole."""
+    whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
+    return _planned(before) - _planned(after) if whole else set()
 
 
 def _spans(batch: CheckpointBatch) -> list[tuple[Key, Span]]:
@@ -229,15 +236,13 @@ class _Evaluation:
 
     def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key, int]]:
         """(the first plan without it, a topic partition of recon.yml that the newest plan lacks, where it was left)."""
-        plans = [(batch, _planned(batch)) for batch in self.checkpoint.batches]
-        newest, subscribed = plans[-1][1] if plans else set(), Subscription.of(self.witnesses)
-        for (before, planned_before), (after, planned) in pairwise(plans):
-            whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
-            dropped = planned_before - planned - newest if whole else set()
-            if dropped and self._is_judged(after):
-                ends = planned_ranges(before)
-                keys = (Key(*where) for where in sorted(dropped))
-                yield from ((after, key, ends[key].end) for key in keys if subscribed.names(key.topic))
+        subscribed, batches = Subscription.of(self.witnesses), self.checkpoint.batches
+        newest = _planned(batches[-1]) if batches else set()
+        for before, after in pairwise(batches):
+            for where in sorted(_left_out(before, after) - newest):
+                key = Key(*where)
+                if subscribed.names(key.topic) and self._is_judged(after):
+                    yield after, key, planned_ranges(before)[key].end
 
     def _sort(self, batch: CheckpointBatch) -> None:
         """Whether this audit judges a micro-batch that the ledger does not have."""
@@ -418,6 +423,8 @@ class _Evaluation:
             if incarnation is None or planned.start is None:
                 continue
             walked = incarnation.walked
+            if not self._is_comparable(key, incarnation.topic_id, stamp):
+                continue  # kafka_end_offsets and offset_continuity say that the topic is another one
             if planned.start > walked.frontier:
                 self._report_left_out(batch, key, Span(walked.frontier, planned.start))
                 continue
@@ -428,6 +435,12 @@ class _Evaluation:
                     "ledger already holds; start it with the offsets that `recon offsets` prints"
                 )
                 self._say(batch, Code.OVERLAP, message, key=key, span=span)
+
+    def _is_comparable(self, key: Key, read_id: str | None, stamp: ReconStamp | None) -> bool:
+        """Whether a plan is, as far as is known, of the topic that the ledger has: another one has other offsets."""
+        stamped = parse_offsets(stamp.offsets_text) if stamp is not None else ()
+        ids = {read.topic_id for read in stamped if (read.topic, read.partition) == key[1:]} - {None}
+        return ids == {read_id} if ids and read_id else not self.source.other_records(key.topic, read_id)
 
     def _reads(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> Mapping[Key, Spans]:
         """What was written counts, or what is about to be: a write that was skipped or swallowed doubles nothing."""

@@ -15,8 +15,7 @@ from recon.checks.age_check import AgeCheck, Limits, exceeded
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, TopicIncarnation, coverage
 from recon.judge.findings import Findings, no_entries, offsets
-from recon.judge.kafka.clusters import Clusters, Move
-from recon.judge.kafka.kafka_states import kafka_states
+from recon.judge.kafka.clusters import Move
 from recon.judge.subscription import Subscription
 from recon.model import (
     CheckpointBatch,
@@ -71,7 +70,6 @@ class KafkaEndOffsets(AgeCheck):
             if (newest := covered.newest(key)) is not None:
                 topics.setdefault(key.topic, {})[key] = newest
         finished = _finished(covered, witnesses)
-        clusters = Clusters.seen(kafka_states(covered.slice), witnesses.proof, kafka.topics.values())
         rows: list[dict[str, Any]] = []
         for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
@@ -81,7 +79,7 @@ class KafkaEndOffsets(AgeCheck):
             elif not topic.exists:
                 _judge_missing_topic(name, incarnation_of, case, findings)
             else:
-                rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits, clusters).judge()
+                rows += _Topic(case, findings, covered, finished, topic, incarnation_of, self.limits).judge()
         _report_all_left(case, frozenset(topics), findings)
         return self._verdict(rows, findings)
 
@@ -109,7 +107,6 @@ class _Topic:
     topic: KafkaTopic
     incarnations: Mapping[Key, TopicIncarnation]
     limits: Limits
-    clusters: Clusters
     behind: dict[Key, Span] = field(default_factory=dict)
     unread_since: dict[Key, datetime] = field(default_factory=dict)
     untrue: dict[Key, int] = field(default_factory=dict)  # stamps that cannot be true, in milliseconds
@@ -122,7 +119,7 @@ class _Topic:
     @cached_property
     def moved(self) -> Move | None:
         """Between which clusters the topic's name moved since it was read, if it did."""
-        moves = (self.clusters.move(of.topic_id, self.topic.topic_id) for of in self.incarnations.values())
+        moves = (self.case.source.clusters.move(of.topic_id, self.topic.topic_id) for of in self.incarnations.values())
         return next((move for move in moves if move is not None), None)
 
     def judge(self) -> list[dict[str, Any]]:
@@ -389,7 +386,10 @@ def _judge_missing_topic(
     for key in unread:
         _judge_missing(key, subscribed.awaited_from(key, None) or 0, case.witnesses, findings)
     if not unread:
-        message = f"recon.yml names topic {name}, which Kafka does not have: correct its name, or take it out"
+        message = (
+            f"recon.yml names topic {name}, which Kafka does not have: create it, correct its name or take it out; "
+            "where its first record creates it, accept this until then"
+        )
         findings.add(Code.INCONCLUSIVE, message, about="no such topic", topic=name)
 
 

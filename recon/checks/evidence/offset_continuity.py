@@ -17,12 +17,11 @@ from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, cover
 from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, quiet
 from recon.judge.history.table_history import TableHistory
 from recon.judge.kafka.clusters import Clusters, Move
-from recon.judge.kafka.kafka_states import kafka_states
-from recon.judge.kafka.topic_identity import judge_logs
 from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
 from recon.judge.source import Source
-from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses, known
+from recon.judge.topic_identity import judge_logs
+from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Spans
@@ -55,9 +54,8 @@ class OffsetContinuity(EvidenceCheck):
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
-        clusters = _clusters(covered, witnesses)
-        _report_recreated(covered, clusters, findings)
-        continuity = _Continuity(covered, witnesses, source, clusters, findings)
+        _report_recreated(covered, source.clusters, findings)
+        continuity = _Continuity(covered, witnesses, source, findings)
         for left_out in unread(covered, case.proof):
             continuity.judge_unread(left_out)
         for key, incarnations in covered.incarnations.items():
@@ -93,7 +91,6 @@ class _Continuity:
     covered: Coverage
     witnesses: Witnesses
     source: Source
-    clusters: Clusters
     findings: Findings
 
     def judge_unread(self, left_out: Unread) -> None:
@@ -132,7 +129,7 @@ class _Continuity:
     def _copied(self, left_out: Unread) -> str:
         incarnations = self.covered.incarnations[left_out.key]
         former = (of.topic_id for of in incarnations[: incarnations.index(left_out.incarnation)])
-        moves = (self.clusters.move(topic_id, left_out.incarnation.topic_id) for topic_id in former)
+        moves = (self.source.clusters.move(topic_id, left_out.incarnation.topic_id) for topic_id in former)
         move = next((move for move in moves if move is not None), None)
         if move is None:
             return ""
@@ -210,12 +207,6 @@ def _of_nobody(log: TableLog, versions: Iterable[int]) -> set[int]:
     """The commits that brought rows and name no micro-batch."""
     commits = (log.commits[version] for version in versions if version in log.commits)
     return {commit.version for commit in commits if commit.stamp is None and commit.adds_rows}
-
-
-def _clusters(covered: Coverage, witnesses: Witnesses) -> Clusters:
-    kafka = known(witnesses.kafka)
-    described = kafka.topics.values() if kafka is not None else ()
-    return Clusters.seen(kafka_states(covered.slice), witnesses.proof, described)
 
 
 def _report_recreated(covered: Coverage, clusters: Clusters, findings: Findings) -> None:

@@ -83,11 +83,12 @@ def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets
 
 
 def of_another_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-    """Their topic was deleted and created again: what Kafka has under its name now are other records."""
+    """Their topic was deleted and created again, or moved: what Kafka has under its name now may be other records."""
     for piece in left.pieces:
         if _is_of_another_topic(sink, piece):
-            what = f"are in no row, and topic {piece.key.topic} was created again since: its records are others now"
-            yield Classified.for_good_unknown(piece, what)
+            read = (r.topic_id for r in sink.ledger.ranges.of(piece.entry) if (r.topic, r.partition) == piece.where)
+            other = sink.source.other_records(piece.key.topic, next(read, None))
+            yield Classified.for_good_unknown(piece, f"are in no row, and {other}")
 
 
 def deleted(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Self
 from typing_extensions import override
 
 from recon.judge.kafka.kafka_states import kafka_states
-from recon.model import KafkaTopic, known
+from recon.model import KafkaTopic, Witnesses, known
 from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.proof import SinkProof
 from recon.model.wire.kafka_state import KafkaState
@@ -64,6 +64,13 @@ class Clusters:
     of_topic_id: Mapping[str, str]
 
     @classmethod
+    def of(cls, seen: Witnesses) -> Self:
+        """As an audit of the judged sink has them."""
+        kafka, ledger = known(seen.kafka), seen.ledger
+        described = kafka.topics.values() if kafka is not None else ()
+        return cls.seen(kafka_states(ledger) if ledger is not None else (), seen.proof, described)
+
+    @classmethod
     def seen(cls, states: Iterable[KafkaState], proof: SinkProof | None, described: Iterable[KafkaTopic] = ()) -> Self:
         """As earlier audits, the states in the ledger and Kafka have them."""
         remembered = proof.memory(KafkaClusters) if proof is not None else None
@@ -81,6 +88,13 @@ class Clusters:
         if None in clusters or clusters[0] == clusters[1]:
             return None
         return Move(str(clusters[0]), str(clusters[1]))
+
+    def other_records(self, topic: str, old: str | None, new: str | None) -> str:
+        """What Kafka has at offsets that were read under another topic id than the name has now, in a sentence."""
+        move = self.move(old, new)
+        if move is None:
+            return f"topic {topic} was deleted and created again: these offsets are other records now"
+        return f"topic {topic} is on another cluster ({move}): these offsets may be other records there"
 
 
 def _told(states: Iterable[KafkaState]) -> Iterator[TopicCluster]:

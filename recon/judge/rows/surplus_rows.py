@@ -199,7 +199,7 @@ class _SharedOffsets:
         if self.sink.writing.rewrites and not numbers <= self.sink.counts.given.keys():
             return "have rows that share an offset, and whether a transform made several of one record is not known"
         if self.stretches.incarnations > 1:
-            return "lie in a topic that was re-created, and rows share their offsets"
+            return "are of one of several topics of the name, and rows share their offsets"
         if self.group.batch_id == WITHOUT_NUMBER and self.read_twice.size != self.surplus and _wrote_before(self.sink):
             return "share their offsets with other rows, which the query may have written before recon observed it"
         return ""
@@ -288,7 +288,10 @@ def _stamps_of_others(sink: SinkRows) -> Sequence[ReconStamp]:
 
 def _report_unknown(sink: SinkRows, group: RowGroup, spans: Spans) -> None:
     key, each = Key(0, group.topic, group.partition), group.rows // group.present.size
-    why = "whether they are doubled is not known: the query makes several rows of a record, or the topic was re-created"
+    why = (
+        "whether they are doubled is not known: the query makes several rows of a record, or several topics of the "
+        "name were read"
+    )
     for span in spans:
         message = f"{key}: {offsets(*span)} have {each:,} rows each, and others write, too; {why}"
         sink.findings.add(Code.INCONCLUSIVE, message, key=key, span=span)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from recon.base.text import some
 from recon.judge.coverage import Key, by_partition, cleaned, coverage
+from recon.judge.kafka.clusters import Clusters
 from recon.judge.row_counts import ReadStretches, stretches_of
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
@@ -94,6 +95,7 @@ def planned(
     kafka: KafkaWitness,
     *,
     able: RepairAbility | None = None,
+    clusters: Clusters | None = None,
 ) -> RepairPlan:
     """The plan for one sink.
 
@@ -103,10 +105,11 @@ def planned(
         findings: its open findings; accepted ones are left out.
         kafka: the topics of the ledger and of the findings, as Kafka describes them now.
         able: what a repair can do for the sink; everything by default.
+        clusters: those of the topics; none by default.
     """
     able = able or RepairAbility()
     waiting = [finding for finding in findings if finding.accepted is None]
-    planner = _Planner(ledger, position, kafka, able)
+    planner = _Planner(ledger, position, kafka, able, clusters or Clusters({}))
     ranges: list[PlannedRange] = []
     left: list[LeftOpen] = []
     of_place: dict[tuple[bool, TopicPartition], list[tuple[OpenFinding, Spans]]] = {}
@@ -150,6 +153,7 @@ class _Planner:
     position: int
     kafka: KafkaWitness
     able: RepairAbility
+    clusters: Clusters
 
     def places(self, waiting: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
         """The offsets that a loss or a doubling is about; a micro-batch that is doubled whole has all of its own."""
@@ -187,7 +191,7 @@ class _Planner:
             why = "the broker gives no topic ids, so whether its records are those that were read is not known"
             yield from self._pieces(where, wanted, findings, "unknown", why)
             return
-        gone = _gone(topic, where, self._topic_id(where[0]))
+        gone = self._gone(topic, where)
         if gone or topic is None:
             yield from self._pieces(where, wanted, findings, "gone", gone)
             return
@@ -294,6 +298,13 @@ class _Planner:
         ids = self._ids(topic)
         return ids[0] if len(ids) == 1 else None
 
+    def _gone(self, topic: KafkaTopic | None, where: TopicPartition) -> str:
+        """Why Kafka has nothing of a topic partition any more; "" where it has it."""
+        if topic is None or not topic.exists or where[1] not in topic.partitions:
+            return f"Kafka has no {where[0]}-{where[1]} any more"
+        read = self._topic_id(where[0])
+        return "" if topic.topic_id == read else self.clusters.other_records(where[0], read, topic.topic_id)
+
     def _unsure(self, where: TopicPartition) -> str:
         """Why a repair of this topic could lose or double rows; "" where it cannot."""
         ids, sources = self._ids(where[0]), self._sources(where[0])
@@ -301,7 +312,7 @@ class _Planner:
             return f"the query reads topic {where[0]} through several sources, and a row does not say by which it came"
         if len(ids) > 1:
             return (
-                f"topic {where[0]} was deleted and created again (the ledger has ids {some(ids)}), and a row does not "
+                f"several topics of the name {where[0]} were read (the ledger has ids {some(ids)}), and a row does not "
                 "say of which of them it is"
             )
         if not ids:
@@ -310,15 +321,6 @@ class _Planner:
                 "known"
             )
         return ""
-
-
-def _gone(topic: KafkaTopic | None, where: TopicPartition, known_as: str | None) -> str:
-    """Why Kafka has nothing of a topic partition any more; "" where it has it."""
-    if topic is None or not topic.exists or where[1] not in topic.partitions:
-        return f"Kafka has no {where[0]}-{where[1]} any more"
-    if topic.topic_id != known_as:
-        return f"topic {where[0]} was deleted and created again: its id was {known_as} and is {topic.topic_id}"
-    return ""
 
 
 def _union(parts: Iterator[Spans]) -> Spans:

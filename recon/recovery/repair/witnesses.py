@@ -12,6 +12,7 @@ from recon.model import KafkaWitness, LedgerSlice
 from recon.model.proof import OpenFinding, with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.plan import RepairPlan, planned
+from recon.recovery.topic_clusters import clusters_of
 from recon.witness import checkpoint
 from recon.write.hook.routing import routes_to
 from recon.write.ledger import Ledger, open_ledger
@@ -71,7 +72,7 @@ def plan_of(
     able = replace(sink.repair_ability, refused=refusal(project, pipeline, sink))
     if routes_to(pipeline, sink) is not None:
         able = replace(able, reads=f"{able.reads}; rows of other routes among them are left out")
-    return planned(entries, position, findings, kafka, able=able)
+    return planned(entries, position, findings, kafka, able=able, clusters=clusters_of(ledger, pipeline, kafka))
 
 
 def open_findings(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> list[OpenFinding]:

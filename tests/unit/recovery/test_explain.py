@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from recon.base.errors import EvidenceError, NewEpochError
+from recon.judge.kafka.clusters import Clusters
 from recon.model import KafkaWitness, LedgerEntry, ReconStamp, Unavailable, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import app_id
+from recon.model.wire.kafka_state import Cluster, KafkaState, dump_kafka_state
 from recon.project import Project
 from recon.recovery.explain import Explanation, already_processed, explain
 from recon.recovery.ranges import held, losses, unknown
@@ -228,7 +230,7 @@ def test_the_answer_as_json(stage: Stage) -> None:
     ],
 )
 def test_what_kafka_has_of_a_range(witness: KafkaWitness | Unavailable, expected: str) -> None:
-    found = held(span(10, 20), witness)
+    found = held(span(10, 20), witness, Clusters({}))
     assert found.held == expected
     assert bool(losses([found])) == (expected not in ("held", "unknown"))
     assert bool(unknown([found], witness)) == (expected == "unknown")
@@ -258,6 +260,19 @@ def test_a_topic_made_anew_is_not_held(stage: Stage, broker: Broker, committed: 
     explained = stage.explain()
     assert {one.held for one in explained.ranges} == {"re-created"}
     assert any("topic orders was deleted and created again" in sentence for sentence in explained.sentences)
+
+
+def test_a_topic_of_another_cluster_is_not_held(stage: Stage, broker: Broker) -> None:
+    at_a = KafkaState(asked_at=AT, after=0, topics={}, cluster=Cluster("A", {"orders": "id-1"}))
+    first = replace(of_topic(0), kafka_state=dump_kafka_state(at_a))
+    stage.checkpoint(planned=2, committed=1)
+    stage.commits(first, of_topic(1))
+    stage.entered(first, of_topic(1))
+    kafka_says(stage, broker, kafka(log_start=0, log_end=90, topic_id="id-2", cluster_id="B"))
+    explained = stage.explain()
+    assert {one.held for one in explained.ranges} == {"on another cluster"}
+    said = "topic orders is on another cluster (it was on cluster A and is on cluster B): these offsets may be other"
+    assert any(said in sentence for sentence in explained.sentences)
 
 
 def test_the_offsets_of_a_topic_made_anew_are_its_log_starts(stage: Stage, broker: Broker) -> None:

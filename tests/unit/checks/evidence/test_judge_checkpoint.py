@@ -338,6 +338,14 @@ def test_a_new_checkpoint_at_latest() -> None:
     assert same_message(verdict.message)
 
 
+def test_a_new_checkpoint_on_another_topic_of_the_name_leaves_nothing_out_and_reads_nothing_again() -> None:
+    other = kafka(0, 60, topic_id="id-9", cluster_id="B")
+    for plan in (planned(0, (60, 60), at=SOON), planned(0, (0, 30), at=SOON)):
+        verdict = judged(replace(plan, committed=False), query_id="q-2", kafka=other)
+        assert told(verdict) == []
+        assert Code.NEW_EPOCH in codes(verdict)
+
+
 def test_a_new_checkpoint_that_continues() -> None:
     verdict = judged(planned(0, (40, 50), committed=False, at=SOON), query_id="q-2")
     assert codes(verdict) == [Code.INFLIGHT, Code.NEW_EPOCH]

@@ -71,6 +71,29 @@ def test_back_on_the_first_cluster() -> None:
     assert told(OffsetContinuity().judge(witnesses(back))) == sorted(2 * pair), "nothing was left out on cluster A"
 
 
+def test_back_on_the_first_cluster_offsets_of_it_that_are_read_again_overlap() -> None:
+    back = ledger(
+        Entry(0, (0, 100), kafka_state=on("A")),
+        Entry(1, span(0, 60, topic_id="id-2"), kafka_state=on("B", "id-2", after=1)),
+        Entry(2, (90, 120)),
+    )
+    verdict = OffsetContinuity().judge(witnesses(back))
+    assert [of for of in told(verdict) if of[1] is not None] == [("OVERLAP", 90, 100)]
+    moves = [finding.message for finding in verdict.findings if finding.code is Code.RECREATED]
+    assert [(" was on cluster A" in message, " was on cluster B" in message) for message in moves] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_offsets_of_the_first_cluster_are_not_asked_of_the_second() -> None:
+    left_out = ledger(Entry(0, (0, 50), kafka_state=on("A")), Entry(1, (60, 100)))
+    verdict = OffsetContinuity().judge(witnesses(left_out, kafka=kafka(0, 130, topic_id="id-2", cluster_id="B")))
+    assert told(verdict) == [("GAP", 50, 60)]
+    assert "is on another cluster (it was on cluster A and is on cluster B)" in verdict.findings[0].message
+    assert same_message(verdict.findings[0].message)
+
+
 def test_an_audit_remembers_the_clusters() -> None:
     seen = witnesses(ledger(Entry(0, (0, 100), kafka_state=on("A"))), kafka=kafka(0, 130, topic_id="id-2"))
     assert after(KafkaClusters, seen) == KafkaClusters(

@@ -127,7 +127,7 @@ def test_records_that_nothing_accounts_for_are_lost() -> None:
         ({"probes": probe([(10, 20)], [(10, 18)], [(10, 18)], last_stable=18)}, "still open"),
         (
             {"probes": probe([(10, 20)], [(10, 18)], [(10, 18)]), "kafka": kafka(topic_id="id-2")},
-            "topic orders was re-created",
+            "topic orders was deleted and created again",
         ),
     ],
 )
