@@ -29,6 +29,7 @@ from recon.model import (
     CheckpointWitness,
     Code,
     EntryHead,
+    KafkaPartition,
     ReconStamp,
     SinkCommit,
     TableCommit,
@@ -226,13 +227,18 @@ class _Evaluation:
             topic = self.source.topic(key.topic)
             if topic is None:
                 code, rest = Code.INCONCLUSIVE, "; whether Kafka still has it could not be read"
-            elif key.partition in topic.partitions and topic.partitions[key.partition].log_end > end:
+            elif key.partition in topic.partitions and self._is_left(key, topic.partitions[key.partition], end):
                 code = Code.STALLED
                 rest = f": it is not read from {end} on; compare the query's subscription with recon.yml"
             else:
                 continue  # read to its end, or gone from Kafka: kafka_end_offsets judges how far it was read
             left = f"{key}: Spark's plan of micro-batch {batch.batch_id} leaves it out, and the plan before it did not"
             self._say(batch, code, left + rest, key=key)
+
+    def _is_left(self, key: Key, partition: KafkaPartition, end: int) -> bool:
+        """Whether a topic partition has more records, or is to get some: the query still reads others of its topic."""
+        planned = _planned(self.checkpoint.batches[-1])
+        return partition.log_end > end or any(topic == key.topic for _, topic, _ in planned)
 
     def _dropped(self) -> Iterator[tuple[CheckpointBatch, Key, int]]:
         """(the first plan without it, a topic partition of recon.yml that the newest plan lacks, where it was left)."""

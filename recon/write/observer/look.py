@@ -240,7 +240,7 @@ def _with_log_starts(
     Kafka may have deleted records since, after Spark read them. The log start of now is that of then where the commit
     has as many rows as there are offsets from it on. Otherwise, or where no broker says it, the start stays 0.
     """
-    new = sorted({(topic, p) for one in found for _, topic, p, _ in one.batch.new_partitions if is_kafka(topic)})
+    new = sorted({(topic, p) for of in found for _, topic, p, _ in of.batch.new_partitions if is_kafka(topic)})
     if "bootstrap.servers" not in conf or not new:
         return list(found)
     try:
@@ -248,12 +248,12 @@ def _with_log_starts(
     except EvidenceError:
         return list(found)
 
-    def of(one: _Observed) -> _Observed:
-        ranges = ranges_of(one.batch, beginning, starts)
-        agree = one.commit.rows_taken == sum(span.end_offset - span.start_offset for span in ranges)
-        return replace(one, ranges=ranges) if agree else one
+    def begun(observed: _Observed) -> _Observed:
+        ranges = ranges_of(observed.batch, beginning, starts)
+        agree = observed.commit.rows_taken == sum(span.end_offset - span.start_offset for span in ranges)
+        return replace(observed, ranges=ranges) if agree else observed
 
-    return [of(one) if one.batch.new_partitions else one for one in found]
+    return [begun(observed) if observed.batch.new_partitions else observed for observed in found]
 
 
 def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: Ask) -> list[_Observed]:  # type: ignore[type-arg]
