@@ -70,27 +70,23 @@ class Entered:
         An edited file keeps the time at which Spark planned the micro-batch, which is before its entry. A micro-batch
         that Spark plans anew, with a copy of the checkpoint, has a later one.
         """
-        heads, accounts = self.covered.slice.heads, self.entry_of(batch)
-        for entry in reversed(self.entries.get(batch.batch_id, ())):
-            head = heads[entry]
-            if entry == accounts or not head.is_micro_batch or not head.is_made_of(batch.planned_at):
-                continue
-            plan = planned_ranges(batch)
-            held = by_key(self._ranges[entry])
-            ends = {key: (spans.hull.end, plan[key].end) for key, spans in held.items() if spans.hull and key in plan}
-            if any(end != planned for end, planned in ends.values()):
-                ahead = {key: Span(end, planned) for key, (end, planned) in ends.items() if planned > end}
-                back = {key: Span(planned, end) for key, (end, planned) in ends.items() if planned < end}
-                if not batch.committed:
-                    back = {key: span for key, span in self._again(plan, held).items() if span.size}
-                return Edit(batch, entry, ahead, back)
-        return None
+        accounts = self.entry_of(batch)
+        made = (e for e in reversed(self.entries.get(batch.batch_id, ())) if e != accounts and self._made_of(batch, e))
+        return next((edit for entry in made if (edit := self._edit(batch, entry)) is not None), None)
 
-    @staticmethod
-    def _again(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> Mapping[Key, Span]:
-        """What a micro-batch that Spark did not finish reads of its entry once more."""
-        hulls = {key: Spans.of([plan[key].span]).intersect(spans).hull for key, spans in held.items() if key in plan}
-        return {key: hull for key, hull in hulls.items() if hull is not None}
+    def _made_of(self, batch: CheckpointBatch, entry: int) -> bool:
+        head = self.covered.slice.heads[entry]
+        return head.is_micro_batch and head.is_made_of(batch.planned_at)
+
+    def _edit(self, batch: CheckpointBatch, entry: int) -> Edit | None:
+        """How the plan's end offsets differ from those of an entry; None where they do not."""
+        plan, held = planned_ranges(batch), by_key(self._ranges[entry])
+        moved = _ends(plan, held)
+        ahead = {key: Span(end, planned) for key, (end, planned) in moved.items() if planned > end}
+        back = {key: Span(planned, end) for key, (end, planned) in moved.items() if planned < end}
+        if not ahead and not back:
+            return None
+        return Edit(batch, entry, ahead, back if batch.committed else _again(plan, held))
 
     @cached_property
     def edits(self) -> Mapping[int, Edit]:
@@ -108,13 +104,8 @@ class Entered:
 
     def ends_of(self, edit: Edit) -> Sequence[str]:
         """The end offsets that the file had when the entry was made, those that differ now."""
-        hulls = {key: spans.hull for key, spans in by_key(self._ranges[edit.entry]).items()}
-        plan = planned_ranges(edit.batch)
-        return [
-            f"{hull.end} for {key}"
-            for key, hull in sorted(hulls.items())
-            if hull is not None and key in plan and plan[key].end != hull.end
-        ]
+        ends = _ends(planned_ranges(edit.batch), by_key(self._ranges[edit.entry]))
+        return [f"{end} for {key}" for key, (end, planned) in sorted(ends.items()) if planned != end]
 
     @cached_property
     def entries(self) -> Mapping[int, Sequence[int]]:
@@ -143,3 +134,15 @@ class Entered:
         if held and not ledger.complete:
             held = held.union(Spans.of([(0, next(iter(held)).start)]))
         return not rest.minus(held)
+
+
+def _again(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> Mapping[Key, Span]:
+    """What a micro-batch that Spark did not finish reads of its entry once more."""
+    hulls = {key: Spans.of([plan[key].span]).intersect(spans).hull for key, spans in held.items() if key in plan}
+    return {key: hull for key, hull in hulls.items() if hull is not None}
+
+
+def _ends(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> Mapping[Key, tuple[int, int]]:
+    """The end offset that an entry has, and the plan's, by topic partition."""
+    hulls = ((key, spans.hull) for key, spans in held.items() if key in plan)
+    return {key: (hull.end, plan[key].end) for key, hull in hulls if hull is not None}
