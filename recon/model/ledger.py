@@ -128,6 +128,13 @@ class EntryHead:
         """Whether a micro-batch of the query wrote it, and no command of recon's."""
         return self.epoch >= 0
 
+    def is_made_of(self, planned_at: datetime | None) -> bool:
+        """Whether a plan of its query and number, made at that time, was there when the micro-batch was written.
+
+        Ranges that differ were then changed in the file since: Spark plans a number again at a later time only.
+        """
+        return planned_at is not None and planned_at <= self.started_at
+
     @property
     def is_observed(self) -> bool:
         """Whether the stream wrote without recon, and recon entered what checkpoint and sink showed afterwards."""

@@ -88,6 +88,23 @@ def test_a_checkpoint_is_an_older_copy_than_the_ledger(make_lake: MakeLake) -> N
     assert complete(run) and not findings(run, "STALE_CHECKPOINT"), told(run)
 
 
+@pytest.mark.case(32, "GAP")
+def test_a_plan_is_edited_after_it_was_entered(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    ran(lake, 2)
+    lake.produce(10)
+    plan = lake.checkpoint / "offsets" / "1"
+    plan.write_text(plan.read_text().replace('{"0":20}', '{"0":23}'))
+    (plan.parent / ".1.crc").unlink(missing_ok=True)
+    for runs in (0, 1):
+        if runs:
+            lake.run()
+        run = lake.audit()
+        assert failing(run) == {"GAP"} and len(findings(run, "GAP")) == 1 and not findings(run, "NEW_EPOCH"), told(run)
+        assert ranges(findings(run, "GAP")) == {(0, 20, 23)}
+        assert "offsets/1 was edited after micro-batch 1 was entered" in findings(run, "GAP")[0].message
+
+
 def set_back(lake: Lake) -> None:
     """A copy of the checkpoint is put back that lacks two micro-batches, and audited."""
     ran(lake, 1)

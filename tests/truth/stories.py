@@ -128,6 +128,18 @@ def new_checkpoint_begins_at_latest() -> tuple[World, Judgement]:
     return world, judgement
 
 
+@of_case(32, "GAP", never=("NEW_EPOCH", "SKIPPED"), real=("test_a_plan_is_edited_after_it_was_entered",))
+def plan_edited_over_a_record_after_it_was_entered() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce(10)
+    world.edit_plan(2)
+    first = audit(world)
+    world.micro_batch()
+    judgement = audit(world)
+    assert _gaps(first) == _gaps(judgement) == {(p, 15, 17) for p in range(2)}
+    return world, judgement
+
+
 @of_case(34, "OVERLAP", "DUPLICATE", real=("test_4_an_overlap_and_the_rows_it_doubles",))
 def two_checkpoints_into_one_sink() -> tuple[World, Judgement]:
     """The second query reads what the first one read; then both go on."""

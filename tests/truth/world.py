@@ -674,6 +674,16 @@ class World:
         cluster = Cluster(of[0].cluster_id, ids)
         return dump_kafka_state(KafkaState(asked_at=self.now, after=after, topics=topics, cluster=cluster))
 
+    def edit_plan(self, by: int) -> None:
+        """Somebody moves the end of the newest plan forward in every partition, after it was entered."""
+        newest = self.query.planned[-1]
+        for of in newest.ranges:
+            self._pass_by(self.topics[of.topic], of.partition, of.end_offset, of.end_offset + by)
+            self.query.positions[of.topic, of.partition] += by
+        moved = tuple(of._replace(end_offset=of.end_offset + by) for of in newest.ranges)
+        self.query.planned[-1] = replace(newest, ranges=moved)
+        self.tell(f"The end offsets in offsets/{newest.batch_id} are moved forward by {by}.")
+
     def new_checkpoint(self, positions: dict[tuple[str, int], int] | None = None, *, epoch: bool = True) -> None:
         """The checkpoint is removed and the query restarted, from the beginning or from these positions."""
         query = self.query

@@ -155,13 +155,14 @@ class _Evaluation:
             self._report_no_batches()
             return self.findings.verdict("")
         for batch in self.checkpoint.batches:
-            entry = self.writes.entry_of(batch)
+            entry = self.writes.entered.entry_of(batch)
             if entry is not None:
                 self.recorded += 1
                 self._judge_recorded(batch, entry)
-            else:
+            elif self.writes.entered.edit_of(batch) is None:  # else offset_continuity says what it changes
                 self._sort(batch)
         self._judge_first_entry()
+        self._report_edited()
         self.new_epoch = self._judge_new_epoch()
         if not self.new_epoch:
             self._report_stale()
@@ -467,6 +468,21 @@ class _Evaluation:
         else:
             self._report_missed(batch, [(key, span)], why)
 
+    def _report_edited(self) -> None:
+        """An edited plan with which the next start reads offsets again. What it leaves out is a GAP of the ledger."""
+        edit = self.writes.entered.pending
+        if edit is None or not edit.back or self._too_late(edit.batch, edit.batch.planned_at):
+            return
+        ends = self.writes.entered.ends_of(edit)
+        self.findings.add(
+            Code.STALE_CHECKPOINT,
+            f"{edit.says}. The next start of the query reads again what the ledger has: "
+            f"{some(f'{key} {key.offsets(*span)}' for key, span in sorted(edit.back.items()))}. Stop the query and put "
+            f"the end offsets back into {self.checkpoint.location}/offsets/{edit.batch.batch_id}: {some(ends)}",
+            batch_id=edit.batch.batch_id,
+            epoch=self.writes.heads[edit.entry].epoch,
+        )
+
     def _report_stale(self) -> None:
         """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
         newest, last = self._newest, self.checkpoint.last
@@ -519,7 +535,7 @@ class _Evaluation:
             f"offsets/{batch.batch_id} was overwritten, or belongs to another query"
         )
         nothing = batch.starts_known and not _planned(batch)
-        return nothing and self.writes.reads(batch.batch_id) and self._say(batch, Code.INCONCLUSIVE, message)
+        return nothing and self.writes.entered.reads(batch.batch_id) and self._say(batch, Code.INCONCLUSIVE, message)
 
     def _without_offsets(self, batch: CheckpointBatch) -> bool:
         if _spans(batch) or not batch.starts_known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -13,6 +13,7 @@ from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.judge.account.never_read import Unread, unread
 from recon.judge.case import SinkCase
+from recon.judge.checkpoint.entered import Entered
 from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation, coverage, widths
 from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, quiet
 from recon.judge.history.table_history import TableHistory
@@ -21,10 +22,10 @@ from recon.judge.open_findings import unread_before
 from recon.judge.second_calls import second_calls
 from recon.judge.source import Source
 from recon.judge.topic_identity import judge_logs
-from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses
+from recon.model import Code, EntryHead, TableLog, Verdict, Witnesses, known
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
 from recon.model.proof import SinkProof
 
 TopicPartition = tuple[str, int]
@@ -49,15 +50,18 @@ class OffsetContinuity(EvidenceCheck):
         if not case.entered.heads:
             return no_entries(witnesses)
         covered = coverage(case.ledger)
-        source = case.source.asking(lambda so_far: _questions(covered, case.proof, so_far))
+        checkpoint = known(witnesses.checkpoint)
+        entered = Entered(covered, checkpoint) if checkpoint is not None else None
+        source = case.source.asking(lambda so_far: _questions(covered, entered, case.proof, so_far))
         findings = Findings.of(witnesses)
-        _report_epochs(covered, findings)
+        _report_epochs(covered, entered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
         _report_recreated(covered, source.clusters, findings)
-        continuity = _Continuity(covered, witnesses, source, findings)
+        continuity = _Continuity(covered, entered, witnesses, source, findings)
         for left_out in unread(covered, case.proof):
             continuity.judge_unread(left_out)
+        continuity.judge_ahead()
         for key, incarnations in covered.incarnations.items():
             for number, incarnation in enumerate(incarnations):
                 continuity.judge_overlaps(key, incarnation)
@@ -74,14 +78,26 @@ class OffsetContinuity(EvidenceCheck):
         )
 
 
-def _questions(covered: Coverage, proof: SinkProof | None, source: Source) -> Mapping[TopicPartition, Spans]:
+def _questions(
+    covered: Coverage, entered: Entered | None, proof: SinkProof | None, source: Source
+) -> Mapping[TopicPartition, Spans]:
     """Whether Kafka has records of what no micro-batch read."""
+    holes = [(of.key, of.incarnation.topic_id, of.span) for of in unread(covered, proof)]
     asked = spans_by(
-        ((left_out.key.topic, left_out.key.partition), span)
-        for left_out in unread(covered, proof)
-        for span in source.to_ask(left_out.key, left_out.incarnation.topic_id, left_out.span)
+        ((key.topic, key.partition), span)
+        for key, topic_id, whole in (*holes, *_ahead(covered, entered))
+        for span in source.to_ask(key, topic_id, whole)
     )
     return {where: spans for where, spans in asked.items() if spans}
+
+
+def _ahead(covered: Coverage, entered: Entered | None) -> Iterator[tuple[Key, str | None, Span]]:
+    """Offsets that the next start leaves out, as the newest plan was edited: topic partition, topic id, range."""
+    edit = entered.pending if entered is not None else None
+    for key, span in sorted(edit.ahead.items()) if edit is not None and edit.batch.committed else ():
+        incarnation = covered.newest(key)
+        if incarnation is not None:
+            yield from ((key, incarnation.topic_id, left) for left in Spans((span,)).minus(incarnation.walked.covered))
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,7 @@ class _Continuity:
     """How topic partitions were read."""
 
     covered: Coverage
+    entered: Entered | None
     witnesses: Witnesses
     source: Source
     findings: Findings
@@ -103,13 +120,29 @@ class _Continuity:
             self._add(key, Code.INCONCLUSIVE, f"{key.offsets(*span)} are in no ledger entry{unknown}", head, span)
             return
         if hole is not None:
-            reason = f"{named(head)} starts beyond the end of {named(self.covered.slice.heads[hole.before.last])}"
+            before = named(self.covered.slice.heads[hole.before.last])
+            reason = f"{named(head)} starts beyond the end of {before}{self._edited(hole.before.last)}"
         else:
             new = "the re-created topic" if left_out.again else f"the partition is new in {named(head)} and"
             reason = f"{new} was read from offset {span.end} on, not from 0"
         for part in missing:
             message = part.says(key, f"were read by no micro-batch: {reason}")
             self.findings.add(part.code, message, head=head, key=key, span=part.span, topic_id=part.topic_id)
+
+    def judge_ahead(self) -> None:
+        """Reports offsets that the next start leaves out."""
+        edit = self.entered.pending if self.entered is not None else None
+        for key, topic_id, left in _ahead(self.covered, self.entered):
+            head = self.covered.slice.heads[edit.entry] if edit is not None else None
+            for part in self.source.missed(key, topic_id, left):
+                why = f"are read by no micro-batch: {edit.says if edit else ''}, and the next one starts behind them"
+                message = part.says(key, why)
+                self.findings.add(part.code, message, head=head, key=key, span=part.span, topic_id=part.topic_id)
+
+    def _edited(self, entry: int | None) -> str:
+        """That the plan of an entry was edited after it was entered, in a clause; "" where it was not."""
+        edit = self.entered.edits.get(entry) if self.entered is not None and entry is not None else None
+        return f" ({edit.says})" if edit is not None else ""
 
     def _why_unknown(self, left_out: Unread, head: EntryHead) -> str:
         """Why a micro-batch that nobody saw may have read offsets, in a clause; "" where none can have."""
@@ -167,9 +200,10 @@ class _Continuity:
             again, to_repair = twice.minus(to_repair), to_repair.minus(twice)
             again = again.minus(self._cleaned(key, stretch, again))
             for span in again if self.covered.judged(stretch.first) else ():
-                head = heads[self.covered.entry_at(stretch, span.start)]
+                entry = self.covered.entry_at(stretch, span.start)
+                head, before = heads[entry], self.covered.before(entry)
                 rest = "though the ledger already held them; source_rows tells whether rows are doubled"
-                message = f"{key.offsets(*span)} were read again from {named(head)} on, {rest}"
+                message = f"{key.offsets(*span)} were read again from {named(head)} on{self._edited(before)}, {rest}"
                 self._add(key, Code.OVERLAP, message, head, span)
 
     def _cleaned(self, key: Key, stretch: Stretch, again: Spans) -> Spans:
@@ -250,12 +284,14 @@ def _report_moved(topic: str, move: Move, head: EntryHead, findings: Findings) -
     )
 
 
-def _report_epochs(covered: Coverage, findings: Findings) -> None:
+def _report_epochs(covered: Coverage, entered: Entered | None, findings: Findings) -> None:
     heads = covered.slice.heads
     for before, entry in pairwise(covered.micro_batches):
         old, new = heads[before], heads[entry]
         if old.epoch == new.epoch or not covered.judged(entry):
             continue
+        if entered is not None and before in entered.edits and old.batch_id == new.batch_id:
+            continue  # the micro-batch ran again with another range: OVERLAP and GAP say of which offsets
         query = "a new query_id" if old.query_id != new.query_id else "the same query_id and batch ids that start over"
         message = f"epoch {new.epoch} begins with micro-batch {new.batch_id}: {query} ({new.query_id})"
         findings.add(Code.NEW_EPOCH, message, head=new)

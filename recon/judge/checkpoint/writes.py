@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from recon.base.lazy import np
+from recon.judge.checkpoint.entered import Entered
 from recon.judge.checkpoint.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.judge.checkpoint.transactions import Transactions
-from recon.judge.coverage import Coverage, Key, Ranges, bare, by_key, coverage, ranges_of
+from recon.judge.coverage import Coverage, Key, coverage
 from recon.judge.history.table_history import TableHistory
 from recon.judge.second_calls import second_calls
 from recon.model import (
@@ -38,21 +38,10 @@ class Writes:
     own_function: bool = False
     placed_by_rows: bool = False
 
-    def entry_of(self, batch: CheckpointBatch) -> int | None:
-        """The newest entry that accounts for this plan: same query, same number, same ranges.
-
-        An entry may hold less than the plan where trimming dropped what earlier entries held.
-        """
-        exact = bare(batch.ranges)
-        for entry in reversed(self._entries.get(batch.batch_id, ())):
-            if exact == self._ranges[entry] and batch.starts_known and not batch.new_partitions:
-                return entry  # as almost always; what follows is twenty times as slow
-            plan, held = planned_ranges(batch), by_key(self._ranges[entry])
-            if fits(plan, held, batch) and all(
-                self._held_before(entry, key, rest) for key, rest in rest_of(plan, held)
-            ):
-                return entry
-        return None
+    @cached_property
+    def entered(self) -> Entered:
+        """How plans compare with the entries of the same number."""
+        return Entered(self.covered, self.checkpoint)
 
     def commit_of(self, batch: CheckpointBatch) -> TableCommit | None:
         """The newest commit without an entry that accounts for this plan."""
@@ -112,7 +101,7 @@ class Writes:
 
     def skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
         """The app id under which Delta takes this write for one that the table has already; None for none."""
-        beyond = batch.batch_id > max(self._entries, default=-1)
+        beyond = batch.batch_id > max(self.entered.entries, default=-1)
         return self.transactions.skipping(batch.batch_id, new_epoch=new_epoch, beyond=beyond)
 
     @cached_property
@@ -183,12 +172,6 @@ class Writes:
         """When the sink's oldest commit was made, of those that its log still has."""
         return min((commit.timestamp for commit in self.history.log.commits.values()), default=None)
 
-    @cached_property
-    def _entries(self) -> Mapping[int, Sequence[int]]:
-        """This query's ledger entries by batch_id, in reading order, replays left out."""
-        mine = (entry for entry in self.covered.order if self.heads[entry].query_id == self.checkpoint.query_id)
-        return grouped((self.heads[entry].batch_id, entry) for entry in mine)
-
     def entered_later(self, batch: CheckpointBatch) -> bool:
         """Whether the entry of a plan stands behind the audited period."""
         return (self.checkpoint.query_id, batch.batch_id) in self.history.ledger.later
@@ -207,33 +190,12 @@ class Writes:
 
     def numbers(self, batch_id: int) -> bool:
         """Whether this query has an entry with the batch_id."""
-        return batch_id in self._entries
-
-    def reads(self, batch_id: int) -> bool:
-        """Whether this query has an entry with the batch_id that holds ranges."""
-        return any(self._ranges.get(entry) for entry in self._entries.get(batch_id, ()))
+        return batch_id in self.entered.entries
 
     @cached_property
     def _recorded(self) -> set[tuple[int, int]]:
         """The (epoch, batch_id) of every entry."""
         return {(head.epoch, head.batch_id) for head in self.heads}
-
-    @cached_property
-    def _ranges(self) -> Mapping[int, Ranges]:
-        """Ranges of the entries that carry a batch_id of the checkpoint."""
-        wanted = [entry for batch in self.checkpoint.batches for entry in self._entries.get(batch.batch_id, ())]
-        return {entry: ranges_of(self.history.ledger, entry) for entry in wanted}
-
-    def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
-        """Whether entries read before this one hold the offsets that it left out, or what lies before the slice."""
-        ledger, order = self.covered.slice, self.covered.order
-        ranges, topics = ledger.ranges, [topic[:2] == key[:2] for topic in ledger.ranges.topics]
-        mine = np.isin(ranges.entry, order[: order.index(entry)]) & (ranges.partition == key.partition)
-        mine &= np.array(topics, np.bool_)[ranges.topic] & (ranges.start < ranges.end)
-        held = Spans.of(zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True))
-        if held and not ledger.complete:
-            held = held.union(Spans.of([(0, next(iter(held)).start)]))
-        return not rest.minus(held)
 
     @cached_property
     def transactions(self) -> Transactions:

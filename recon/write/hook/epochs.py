@@ -14,10 +14,11 @@ from datetime import datetime
 
 from recon.base.errors import NewEpochError, SinkError
 from recon.base.lazy import np
+from recon.base.text import some
 from recon.model import LedgerEntry, ReconStamp, offsets_text
 from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan, Spans
-from recon.model.positions import is_kafka
+from recon.model.positions import is_kafka, partition_name
 from recon.project import Sink
 from recon.write.ledger import Ledger, coverage
 
@@ -115,7 +116,9 @@ class Epochs:
             replayed = self._replayed(front.epoch, batch)
             if replayed is not None and batch.files_digest in (None, replayed.files_digest or batch.files_digest):
                 return BatchPlacement(epoch=front.epoch, replays=replayed)
-            if replayed is not None:
+            if replayed is None:
+                self._require_not_edited(front.epoch, batch)
+            else:
                 self._stop_or_warn(
                     f"{self._name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} is in the ledger, "
                     "and its log of files has other files than were read then: an older copy of the checkpoint was put "
@@ -124,6 +127,25 @@ class Epochs:
                 )
         self._require_continuity(front.epoch + 1, batch)
         return BatchPlacement(epoch=front.epoch + 1)
+
+    def _require_not_edited(self, epoch: int, batch: Batch) -> None:
+        """Requires that a micro-batch was planned after its entry, where their ranges differ."""
+        of_number = (e for e in reversed(self._recent) if (e.epoch, e.batch_id) == (epoch, batch.batch_id))
+        entry = next(of_number, None)
+        if entry is None or self._sink.trim_replayed_offsets or not entry.is_made_of(batch.planned_at):
+            return
+        planned = {_place(span): span.end_offset for span in batch.ranges}
+        ends = [
+            f"{span.end_offset} for {partition_name(span.topic, span.partition)}"
+            for span in entry.offsets
+            if planned.get(_place(span)) != span.end_offset
+        ]
+        if ends:
+            self._stop_or_warn(
+                f"{self._name}: offsets/{batch.batch_id} of checkpoint {self._checkpoint} was edited after micro-batch "
+                f"{batch.batch_id} was entered: it has other end offsets than the ledger; put these end offsets back: "
+                f"{some(ends)}, or accept what is read again with `on_new_epoch: warn`"
+            )
 
     def _elsewhere(self, epoch: int) -> dict[coverage.Key, Spans]:
         """The offsets that entries of all other epochs cover, and of repairs; read once.

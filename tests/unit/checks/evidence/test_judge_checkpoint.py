@@ -525,3 +525,25 @@ def test_a_topic_partition_that_plans_leave_out(
     seen = witnesses(ledger(*entries), checkpoint=plans, kafka=witness, topics=topics, delta=log)
     verdict = CheckpointCommits().judge(seen)
     assert [code for code, *_ in told(verdict)] == codes_told, verdict.findings
+
+
+# -- a plan that somebody edited after its entry was made ---------------------------------------------------------
+
+
+def test_an_edited_plan_is_no_new_epoch_and_nothing_is_skipped() -> None:
+    ahead = judged(*PLANS[:3], planned(3, (30, 45)))
+    assert codes(ahead) == []  # offset_continuity says what is left out
+    back = judged(*PLANS[:3], planned(3, (30, 36)))
+    assert codes(back) == [Code.STALE_CHECKPOINT] and same_message(back.findings[0].message)
+    entered = Entry(4, (36, 50))
+    log = delta(*LOG.commits.values(), commit(4, entered))
+    assert (
+        codes(judged(*PLANS[:3], planned(3, (30, 36)), planned(4, (36, 50)), slice_=ledger(*ENTRIES, entered), log=log))
+        == []
+    )
+
+
+def test_an_edited_plan_that_runs_again() -> None:
+    verdict = judged(*PLANS[:3], planned(3, (30, 45), committed=False))
+    assert codes(verdict) == [Code.STALE_CHECKPOINT]
+    assert "orders-0 offsets [30, 40)" in verdict.findings[0].message

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.model import Code, LedgerSlice, Verdict
 from recon.model.offsets import Spans
-from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger, span
+from recon.testing.evidence import NOW, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.asked import questions
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, probe, regular_ledger, told, witnesses
@@ -398,3 +398,40 @@ def test_the_place_in_the_chain_does_not_matter(stream: list[list[tuple[int, int
 
 def test_a_day_of_200_partitions() -> None:
     assert passed(OffsetContinuity().judge(witnesses(regular_ledger(8640, 200))))
+
+
+# -- a plan that somebody edited after its entry was made ---------------------------------------------------------
+
+
+def test_an_edited_plan_that_the_next_start_begins_behind() -> None:
+    entries = [Entry(0, (0, 10)), Entry(1, (10, 20))]
+    edited = checkpoint(planned(0, (0, 10)), planned(1, (10, 23)))
+    verdict = judged(ledger(*entries), checkpoint=edited, kafka=kafka(0, 40))
+    assert told(verdict) == [("GAP", 0, 20, 23)]
+    assert "offsets/1 was edited after micro-batch 1 was entered" in verdict.findings[0].message
+    after = [*entries, Entry(2, (23, 40))]
+    edited = checkpoint(planned(0, (0, 10)), planned(1, (10, 23)), planned(2, (23, 40)))
+    verdict = judged(ledger(*after), checkpoint=edited, kafka=kafka(0, 40))
+    assert told(verdict) == [("GAP", 0, 20, 23)]
+    assert "offsets/1 was edited after micro-batch 1 was entered" in verdict.findings[0].message
+    repaired = Entry(0, (20, 23), epoch=-2, status="repaired")
+    assert told(judged(ledger(*entries, repaired), checkpoint=edited, kafka=kafka(0, 40))) == []
+
+
+def test_an_edited_plan_that_the_next_start_reads_again() -> None:
+    entries = [Entry(0, (0, 10)), Entry(1, (10, 20))]
+    edited = checkpoint(planned(0, (0, 10)), planned(1, (10, 17)), planned(2, (17, 40)))
+    assert told(judged(ledger(*entries), checkpoint=edited)) == []  # nothing is read twice yet
+    verdict = judged(ledger(*entries, Entry(2, (17, 40))), checkpoint=edited)
+    assert told(verdict) == [("OVERLAP", 0, 17, 20)]
+    assert "offsets/1 was edited after micro-batch 1 was entered" in verdict.findings[0].message
+
+
+def test_a_micro_batch_that_ran_again_with_an_edited_plan_begins_no_epoch() -> None:
+    entries = [Entry(0, (0, 10)), Entry(1, (10, 20)), Entry(1, (10, 25), epoch=1)]
+    edited = checkpoint(planned(0, (0, 10)), planned(1, (10, 25)))
+    verdict = judged(ledger(*entries), checkpoint=edited)
+    assert told(verdict) == [("OVERLAP", 0, 10, 20)] and Code.NEW_EPOCH not in codes(verdict)
+    # Spark planned it after the entry: a copy of the checkpoint was put back.
+    again = checkpoint(planned(0, (0, 10)), planned(1, (10, 25), at=NOW))
+    assert Code.NEW_EPOCH in codes(judged(ledger(*entries), checkpoint=again))
