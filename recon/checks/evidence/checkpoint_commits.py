@@ -333,13 +333,15 @@ class _Evaluation:
         log, version, proof = self.witnesses.table_log, first.sink_version, self.witnesses.proof
         if log is None or not version or not first.is_observed:
             return
-        kept = sum(of < version for of in log.commits)
-        unseen = kept < version and not (proof is not None and proof.position)
+        shown = self.writes.history.shows_all_before(version)
+        unseen = not shown and not (proof is not None and proof.position)
+        # source_rows compares rows that name their records.
+        repeat = "" if shown and self.witnesses.source_columns else ", nor of whether they repeat what was read since"
         if unseen or any(commit.adds_rows for commit in self.writes.history.commits_before(version)):
             self.findings.add(
                 Code.UNWITNESSED,
                 f"the table had rows, or may have had some, before version {version}, with which recon's verdict "
-                f"begins ({named(first)}): no verdict speaks of them, nor of whether they repeat what was read since",
+                f"begins ({named(first)}): no verdict speaks of them{repeat}",
                 head=first,
             )
 
