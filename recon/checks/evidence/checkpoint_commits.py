@@ -42,7 +42,7 @@ from recon.model.delta_offsets import is_delta, position_of
 from recon.model.grouping import grouped
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Span, Spans
-from recon.model.positions import beginning
+from recon.model.positions import beginning, is_kafka
 from recon.model.wire.processing_signature import parts_of
 
 _HOUR = Period(1, "hour")
@@ -305,13 +305,37 @@ class _Evaluation:
 
     def _judge_before(self, first: EntryHead, older: Sequence[CheckpointBatch]) -> None:
         whole = len(older) == first.batch_id
+        ran = older if whole else self._forgotten(first)
         read = min((s for batch in older for s in batch.ranges if s.start_offset < s.end_offset), default=None)
-        if whole and self._nobody_wrote(older):
-            self.new[:0] = zip(older, repeat(None))
+        if ran and self._nobody_wrote(first.batch_id):
+            self.new[:0] = zip(ran, repeat(None))
         elif whole and read is None and all(batch.starts_known for batch in older):
             self._report_rows_before(first)
         else:
             self._report_unwitnessed(first, read)
+
+    def _forgotten(self, first: EntryHead) -> list[CheckpointBatch]:
+        """The micro-batches before the first entry as one, whose plans Spark removed: the entry goes on where it ended.
+
+        A partition that the query did not begin with is new in it. None where they read nothing, as far as is known.
+        """
+        begins = {(source, topic, partition): at for source, topic, partition, at in self.checkpoint.begins}
+        read = [s for s in self.writes.history.ledger.ranges.of(self.writes.heads.index(first)) if is_kafka(s.topic)]
+        known = [(s, begins.get((s.source, s.topic, s.partition))) for s in read]
+        ranges = [s._replace(start_offset=at, end_offset=s.start_offset) for s, at in known if at is not None]
+        if not any(s.start_offset < s.end_offset for s in ranges):
+            return []
+        new = tuple((s.source, s.topic, s.partition, s.start_offset) for s, at in known if at is None)
+        return [
+            CheckpointBatch(
+                batch_id=first.batch_id - 1,
+                planned_at=None,
+                committed=True,
+                ranges=tuple(ranges),
+                new_partitions=new,
+                since=0,
+            )
+        ]
 
     def _report_unwitnessed(self, first: EntryHead, read: OffsetSpan | None) -> None:
         where = ""
@@ -345,21 +369,25 @@ class _Evaluation:
                 head=first,
             )
 
-    def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
+    def _nobody_wrote(self, before: int) -> bool:
         """Whether the sink is known from its beginning on, and had no row of its topics when recon first wrote to it.
 
-        Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
+        Micro-batches that another sink of the pipeline has, or may have, were no loss: this sink was added later.
         """
         log = self.witnesses.table_log
         if log is None or log.first_retained != 0 or 0 not in log.commits:
             return False
-        if any(self._entered_elsewhere(batch) for batch in older):
+        if any(self._may_be_elsewhere(before)):
             return False
         first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
         return not any(commit.data_change for commit in self.writes.history.commits_before(first))
 
-    def _entered_elsewhere(self, batch: CheckpointBatch) -> bool:
-        return any(sink != self.witnesses.sink for sink, _ in self._entered.get(batch.batch_id, ()))
+    def _may_be_elsewhere(self, before: int) -> Iterator[bool]:
+        """Of each other sink, whether it has micro-batches of this query before a number, or may have."""
+        for sink, ledger in (known(self.witnesses.ledgers) or {}).items():
+            mine = [head for head in ledger.heads if head.query_id == self.checkpoint.query_id]
+            if sink != self.witnesses.sink:
+                yield any(head.batch_id < before for head in mine) or (bool(mine) and not ledger.complete)
 
     def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
         head = self.writes.heads[entry]
@@ -584,7 +612,9 @@ class _Evaluation:
         if self.witnesses.may_write_nothing:
             rest = f", which Spark finished, have no commit in the sink: it wrote nothing, {WROTE_NOTHING}"
             return self._say_of_ranges(batch, Code.INCONCLUSIVE, self._unheld(batch), rest)
-        why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
+        why = f"Spark finished {batch.label}, and neither the sink nor the ledger has any of them"
+        if batch.since is None:
+            why = f"Spark finished {batch.label}, and neither the sink nor the ledger has it"
         self._report_missed(batch, self._unheld(batch), why)
         return True
 
@@ -621,7 +651,7 @@ class _Evaluation:
 
     def _say_of_ranges(self, batch: CheckpointBatch, code: Code, ranges: Iterable[tuple[Key, Span]], rest: str) -> bool:
         for key, span in ranges:
-            message = f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id}{rest}"
+            message = f"{key}: {key.offsets(*span)} of {batch.label}{rest}"
             self._say(batch, code, message, key=key, span=span)
         return True
 

@@ -432,9 +432,10 @@ class TableHistory(SinkHistory):
         out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
         entry on may follow rows of others, and double them.
         """
-        # What was in the table before recon observed its query is compared where rows name their records.
-        tells = self.columns_named or not any(head.is_observed for head in self.heads[:1])
-        first = -1 if self.is_complete and tells else self.first_claimed
+        # What was there before recon observed its query, the first audit compares, where rows name their records.
+        compared = self.columns_named and not self.ledger.anchors
+        observed = any(head.is_observed for head in self.heads[:1])
+        first = -1 if self.is_complete and (compared or not observed) else self.first_claimed
         return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
 
     def _may_meet_own(self, commit: TableCommit) -> bool:

@@ -533,8 +533,9 @@ def test_rows_that_were_there_before_the_first_entry_are_compared_where_they_nam
     assert wants(ledger(observed), **fields)
     assert not wants(ledger(observed), **fields | {"source_columns": ""})
     assert not wants(ledger(observed), **fields | {"delta": delta(commit(0, rows_added=0), commit(1, observed))})
-    audited = replace(ledger(observed, entry(1, 10, 20, sink_version=2)), anchors=1, complete=False)
-    assert not wants(audited, **fields), "the first audit saw them"
+    for complete in (True, False):
+        audited = replace(ledger(observed, entry(1, 10, 20, sink_version=2)), anchors=1, complete=complete)
+        assert not wants(audited, **fields), "the first audit saw them"
     one = group(WITHOUT_NUMBER, (0, 10), rows=13)
     found = rows(one, repeated=[group(0, (3, 6), rows=6)])
     verdict = judged(ledger(observed), found, **fields)
