@@ -16,7 +16,7 @@ from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.checks.period import Period
 from recon.judge.case import SinkCase
-from recon.judge.checkpoint.plans import planned_ranges, stamped_ranges
+from recon.judge.checkpoint.plans import forgotten, planned_ranges, stamped_ranges
 from recon.judge.checkpoint.writes import Writes
 from recon.judge.coverage import Key, by_key, ranges_of
 from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, offsets
@@ -42,7 +42,7 @@ from recon.model.delta_offsets import is_delta, position_of
 from recon.model.grouping import grouped
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Span, Spans
-from recon.model.positions import beginning, is_kafka
+from recon.model.positions import beginning
 from recon.model.wire.processing_signature import parts_of
 
 _HOUR = Period(1, "hour")
@@ -97,6 +97,11 @@ def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
 def _spans(batch: CheckpointBatch) -> list[tuple[Key, Span]]:
     """The ranges of a plan that hold an offset."""
     return [(key, planned.span) for key, planned in planned_ranges(batch).items() if planned.span.size]
+
+
+def _spans_read(batch: CheckpointBatch) -> list[OffsetSpan]:
+    """The ranges of a plan that hold an offset, of partitions whose start is known."""
+    return [span for span in batch.ranges if span.start_offset < span.end_offset]
 
 
 def _history_of(case: SinkCase) -> TableHistory | None:
@@ -306,39 +311,21 @@ class _Evaluation:
     def _judge_before(self, first: EntryHead, older: Sequence[CheckpointBatch]) -> None:
         whole = len(older) == first.batch_id
         ran = older if whole else self._forgotten(first)
-        read = min((s for batch in older for s in batch.ranges if s.start_offset < s.end_offset), default=None)
         if ran and self._nobody_wrote(first.batch_id):
             self.new[:0] = zip(ran, repeat(None))
-        elif whole and read is None and all(batch.starts_known for batch in older):
+        elif whole and all(batch.starts_known and not _spans_read(batch) for batch in older):
             self._report_rows_before(first)
         else:
-            self._report_unwitnessed(first, read)
+            self._report_unwitnessed(first, older)
 
-    def _forgotten(self, first: EntryHead) -> list[CheckpointBatch]:
-        """The micro-batches before the first entry as one, whose plans Spark removed: the entry goes on where it ended.
+    def _forgotten(self, first: EntryHead) -> Sequence[CheckpointBatch]:
+        """The micro-batches before the first entry as one, where their plans were removed; none that read nothing."""
+        read = self.writes.history.ledger.ranges.of(self.writes.heads.index(first))
+        batch = forgotten(self.checkpoint.begins, read, first.batch_id)
+        return [batch] if _spans_read(batch) else []
 
-        A partition that the query did not begin with is new in it. None where they read nothing, as far as is known.
-        """
-        begins = {(source, topic, partition): at for source, topic, partition, at in self.checkpoint.begins}
-        read = [s for s in self.writes.history.ledger.ranges.of(self.writes.heads.index(first)) if is_kafka(s.topic)]
-        known = [(s, begins.get((s.source, s.topic, s.partition))) for s in read]
-        ranges = [s._replace(start_offset=at, end_offset=s.start_offset) for s, at in known if at is not None]
-        if not any(s.start_offset < s.end_offset for s in ranges):
-            return []
-        new = tuple((s.source, s.topic, s.partition, s.start_offset) for s, at in known if at is None)
-        return [
-            CheckpointBatch(
-                batch_id=first.batch_id - 1,
-                planned_at=None,
-                committed=True,
-                ranges=tuple(ranges),
-                new_partitions=new,
-                since=0,
-            )
-        ]
-
-    def _report_unwitnessed(self, first: EntryHead, read: OffsetSpan | None) -> None:
-        where = ""
+    def _report_unwitnessed(self, first: EntryHead, older: Sequence[CheckpointBatch]) -> None:
+        read, where = min((s for batch in older for s in _spans_read(batch)), default=None), ""
         if read is not None:
             key = Key(read.source, read.topic, read.partition)
             where = f" ({key} {beginning(key.topic, read.start_offset)} on)"
@@ -359,8 +346,7 @@ class _Evaluation:
             return
         shown = self.writes.history.shows_all_before(version)
         unseen = not shown and not (proof is not None and proof.position)
-        # source_rows compares rows that name their records.
-        repeat = "" if shown and self.witnesses.source_columns else ", nor of whether they repeat what was read since"
+        repeat = self._not_compared(shown=shown)
         if unseen or any(commit.adds_rows for commit in self.writes.history.commits_before(version)):
             self.findings.add(
                 Code.UNWITNESSED,
@@ -368,6 +354,10 @@ class _Evaluation:
                 f"begins ({named(first)}): no verdict speaks of them{repeat}",
                 head=first,
             )
+
+    def _not_compared(self, *, shown: bool) -> str:
+        """That nobody knows what rows repeat, to end a sentence; source_rows compares those that name records."""
+        return "" if shown and self.witnesses.source_columns else ", nor of whether they repeat what was read since"
 
     def _nobody_wrote(self, before: int) -> bool:
         """Whether the sink is known from its beginning on, and had no row of its topics when recon first wrote to it.
