@@ -603,7 +603,7 @@ class _Evaluation:
             rest = f", which Spark finished, have no commit in the sink: it wrote nothing, {WROTE_NOTHING}"
             return self._say_of_ranges(batch, Code.INCONCLUSIVE, self._unheld(batch), rest)
         why = f"Spark finished {batch.label}, and neither the sink nor the ledger has any of them"
-        if batch.since is None:
+        if batch.since in (None, batch.batch_id):
             why = f"Spark finished {batch.label}, and neither the sink nor the ledger has it"
         self._report_missed(batch, self._unheld(batch), why)
         return True
