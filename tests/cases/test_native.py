@@ -232,7 +232,7 @@ def test_rows_before_the_first_entry_that_repeat_nothing_are_compared_once(make:
     lake.produce(10)
     lake.stream()
     run = lake.audit(no_spark=True)
-    assert answer(run) == "complete" and len(lake.entries()) == 2, told(run)
+    assert answer(run) == "complete" and len(lake.entries()) == 2, run.pipelines[0].because
 
 
 @pytest.mark.long

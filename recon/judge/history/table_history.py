@@ -433,7 +433,7 @@ class TableHistory(SinkHistory):
         entry on may follow rows of others, and double them.
         """
         # What was there before recon observed its query, the first audit compares, where rows name their records.
-        compared = self.columns_named and not self.ledger.anchors
+        compared = self.columns_named and not self.ledger.anchors and not (self.proof and self.proof.position)
         observed = any(head.is_observed for head in self.heads[:1])
         first = -1 if self.is_complete and (compared or not observed) else self.first_claimed
         return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
