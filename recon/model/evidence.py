@@ -126,6 +126,14 @@ class CheckpointBatch:
     ranges: tuple[OffsetSpan, ...]
     new_partitions: tuple[tuple[int, str, int, int], ...] = ()  # (source, topic, partition, end_offset)
     starts_known: bool = True
+    since: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name in a sentence."""
+        if self.since is None or self.since == self.batch_id:
+            return f"micro-batch {self.batch_id}"
+        return f"micro-batches {self.since} to {self.batch_id}"
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,8 @@ class CheckpointWitness:
     """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending.
 
     `stateful` is True where the query keeps state there. `flaws` are by batch_id. `newest_later` is the newest planned
-    micro-batch after the ledger was read, looked up where the ledger is ahead; None where it was not.
+    micro-batch after the ledger was read, looked up where the ledger is ahead; None where it was not. `begins` is where
+    the query began, as (source, topic, partition, offset): Spark never removes it. Empty where it is not known.
     """
 
     location: str
@@ -154,6 +163,7 @@ class CheckpointWitness:
     stateful: bool = False
     flaws: Sequence[CheckpointFlaw] = ()
     newest_later: int | None = None
+    begins: tuple[tuple[int, str, int, int], ...] = ()
 
     @property
     def last(self) -> CheckpointBatch | None:

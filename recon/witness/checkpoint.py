@@ -49,6 +49,7 @@ _PARTITION = re.compile(r"[0-9]{1,10}")
 _BATCH = re.compile(r"0|[1-9][0-9]{0,17}")
 # topic → partition → offset, as Kafka's source writes it
 _Offsets = Mapping[str, Mapping[int, int]]
+_Begin = tuple[int, str, int, int]  # source, topic, partition and offset
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,18 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, positions: bool = F
         sources=max(len(names), 1),
         stateful=is_stateful(storage),
         flaws=sorted(flaws, key=lambda flaw: flaw.batch_id),
+        begins=tuple(_beginning(initial, index)) if topics_are_kafka and 0 not in plans else (),
     )
+
+
+def _beginning(initial: Callable[[str], _Offsets | None], index: Mapping[str, int]) -> Iterator[_Begin]:
+    """Where the sources of Kafka began, for a checkpoint whose first plans are gone."""
+    for source, number in index.items():
+        try:
+            begins = initial(source) or {}
+        except EvidenceError:
+            continue  # of another kind, or damaged: nothing else needs it
+        yield from ((number, topic, partition, at) for topic, of in begins.items() for partition, at in of.items())
 
 
 def _commits(storage: Storage) -> dict[int, int]:

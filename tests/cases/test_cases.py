@@ -282,6 +282,18 @@ def test_27_an_error_the_users_function_swallowed(make_lake: MakeLake) -> None:
     assert 1 in {f.batch_id for r in run.results if r.check == "checkpoint_commits" for f in r.findings}
 
 
+def test_the_first_micro_batch_was_swallowed_and_spark_removed_its_plan(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(90)
+    hook = lake.hook()
+    lake.run(lambda frame, batch_id: hook(frame, batch_id) if batch_id else None, per_trigger=30)
+    for batch_id in (0, 1):
+        for name in (f"offsets/{batch_id}", f"commits/{batch_id}"):
+            (lake.checkpoint / name).unlink()
+    run = lake.audit()
+    assert failing(run) == {"GAP"} and ranges(findings(run, "GAP")) == {(0, 0, 30)}
+
+
 @pytest.mark.case(30, "NEW_EPOCH", "SKIPPED")
 def test_30_a_lost_checkpoint_under_a_fixed_app_id(make_lake: MakeLake) -> None:
     lake = make_lake(sink={**WARN, "txn_app_id": "our-writer"})

@@ -200,6 +200,41 @@ def test_a_lost_checkpoint_doubles_rows(make: Make, named: bool) -> None:
         assert ranges(findings(run, "DUPLICATE")) == {(0, 30, 40)}, told(run)
 
 
+@both
+def test_rows_of_a_query_whose_checkpoint_was_lost_before_recon_looked(make: Make, named: bool) -> None:
+    """Rows that name their records tell which of them the next query wrote again; the first audit compares them."""
+    lake = make(named)
+    lake.produce(20)
+    lake.stream()
+    lake.forget_checkpoint()
+    lake.stream(starting=json.dumps({lake.topic: {"0": 15}}))
+    for _ in range(2):
+        run = lake.audit()
+        assert "UNWITNESSED" in {str(f.code) for f in findings(run)}, told(run)
+        if named:
+            assert answer(run) == "not complete" and failing(run) == {"DUPLICATE"}, told(run)
+            assert (0, 15, 20) in ranges(findings(run, "DUPLICATE")) and not unproved(run), told(run)
+        else:
+            assert answer(run) == "complete", told(run)
+
+
+def test_rows_before_the_first_entry_that_repeat_nothing_are_compared_once(make: Make) -> None:
+    lake = make()
+    lake.produce(20)
+    lake.stream()
+    lake.forget_checkpoint()
+    lake.produce(10)
+    lake.stream(starting=json.dumps({lake.topic: {"0": 20}}))
+    run = lake.audit(no_spark=True)
+    assert answer(run) == "could not be proved" and "version 0" in run.pipelines[0].because, told(run)
+    run = lake.audit()
+    assert answer(run) == "complete" and not unproved(run), told(run)
+    lake.produce(10)
+    lake.stream()
+    run = lake.audit(no_spark=True)
+    assert answer(run) == "complete" and len(lake.entries()) == 2, run.pipelines[0].because
+
+
 @pytest.mark.long
 @both_in_soak
 def test_a_lost_checkpoint_that_starts_late_leaves_a_gap(make: Make, named: bool) -> None:

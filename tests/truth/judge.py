@@ -141,7 +141,9 @@ class WorldSources(Sources):
     def checkpoint(self) -> CheckpointWitness:
         query = self.world.query
         batches = tuple(query.planned)
-        return CheckpointWitness(location="cp", query_id=query.query_id, batches=batches, sources=query.sources)
+        return CheckpointWitness(
+            location="cp", query_id=query.query_id, batches=batches, sources=query.sources, begins=query.initial
+        )
 
     @override
     def history(self, sink: Sink, from_version: int | None, *, files: bool) -> TableLog:

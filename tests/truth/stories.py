@@ -231,6 +231,27 @@ def first_micro_batch_swallowed() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+@of_case(41, "GAP")
+def first_micro_batch_swallowed_and_its_plan_removed() -> tuple[World, Judgement]:
+    world = World()
+    world.produce()
+    world.micro_batch(swallow=True)
+    ran(4, world)
+    world.purge_checkpoint(2)
+    return world, audit(world)
+
+
+@of_case(42, "UNWITNESSED")
+def hook_added_to_a_running_stream_whose_first_plans_are_removed() -> tuple[World, Judgement]:
+    world = World()
+    for _ in range(3):
+        world.produce()
+        world.micro_batch(hook=False)
+    ran(3, world)
+    world.purge_checkpoint(2)
+    return world, audit(world)
+
+
 @of_case(42, "UNWITNESSED")
 def hook_added_to_a_running_stream() -> tuple[World, Judgement]:
     world = World()

@@ -118,6 +118,7 @@ class Query:
     read_of: dict[tuple[str, int], Topic] = field(default_factory=dict)  # the incarnation that a position is of
     begins: dict[tuple[str, int], int] = field(default_factory=dict)  # below it nothing of that incarnation is read
     left_out: set[tuple[str, int]] = field(default_factory=set)  # partitions that its plans lack
+    initial: tuple[tuple[int, str, int, int], ...] = ()  # as CheckpointWitness.begins
     guarded: bool = False  # whether its function returns at once where a micro-batch has no record
 
 
@@ -548,6 +549,7 @@ class World:
 
     def _plan(self, spans: Sequence[OffsetSpan], finish: bool) -> None:
         query = self.query
+        query.initial = query.initial or tuple((s.source, s.topic, s.partition, s.start_offset) for s in spans)
         query.planned.append(
             CheckpointBatch(
                 batch_id=query.planned[-1].batch_id + 1 if query.planned else 0,
@@ -708,6 +710,7 @@ class World:
             epoch=query.epoch + epoch,
             positions=starts,
             planned=[],
+            initial=(),
             read_of={where: self.topics[where[0]] for where in begins},
             begins=begins,
         )

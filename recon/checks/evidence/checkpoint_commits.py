@@ -16,7 +16,7 @@ from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.checks.period import Period
 from recon.judge.case import SinkCase
-from recon.judge.checkpoint.plans import planned_ranges, stamped_ranges
+from recon.judge.checkpoint.plans import forgotten, planned_ranges, stamped_ranges
 from recon.judge.checkpoint.writes import Writes
 from recon.judge.coverage import Key, by_key, ranges_of
 from recon.judge.findings import WROTE_NOTHING, Findings, no_entries, offsets
@@ -105,6 +105,11 @@ def _left_out(before: CheckpointBatch, after: CheckpointBatch) -> set[tuple[int,
 def _spans(batch: CheckpointBatch) -> list[tuple[Key, Span]]:
     """The ranges of a plan that hold an offset."""
     return [(key, planned.span) for key, planned in planned_ranges(batch).items() if planned.span.size]
+
+
+def _spans_read(batch: CheckpointBatch) -> list[OffsetSpan]:
+    """The ranges of a plan that hold an offset, of partitions whose start is known."""
+    return [span for span in batch.ranges if span.start_offset < span.end_offset]
 
 
 def _history_of(case: SinkCase) -> TableHistory | None:
@@ -317,16 +322,22 @@ class _Evaluation:
 
     def _judge_before(self, first: EntryHead, older: Sequence[CheckpointBatch]) -> None:
         whole = len(older) == first.batch_id
-        read = min((s for batch in older for s in batch.ranges if s.start_offset < s.end_offset), default=None)
-        if whole and self._nobody_wrote(older):
-            self.new[:0] = zip(older, repeat(None))
-        elif whole and read is None and all(batch.starts_known for batch in older):
+        ran = older if whole else self._forgotten(first)
+        if ran and self._nobody_wrote(first.batch_id):
+            self.new[:0] = zip(ran, repeat(None))
+        elif whole and all(batch.starts_known and not _spans_read(batch) for batch in older):
             self._report_rows_before(first)
         else:
-            self._report_unwitnessed(first, read)
+            self._report_unwitnessed(first, older)
 
-    def _report_unwitnessed(self, first: EntryHead, read: OffsetSpan | None) -> None:
-        where = ""
+    def _forgotten(self, first: EntryHead) -> Sequence[CheckpointBatch]:
+        """The micro-batches before the first entry as one, where their plans were removed; none that read nothing."""
+        read = self.writes.history.ledger.ranges.of(self.writes.heads.index(first))
+        batch = forgotten(self.checkpoint.begins, read, first.batch_id)
+        return [batch] if _spans_read(batch) else []
+
+    def _report_unwitnessed(self, first: EntryHead, older: Sequence[CheckpointBatch]) -> None:
+        read, where = min((s for batch in older for s in _spans_read(batch)), default=None), ""
         if read is not None:
             key = Key(read.source, read.topic, read.partition)
             where = f" ({key} {beginning(key.topic, read.start_offset)} on)"
@@ -345,31 +356,40 @@ class _Evaluation:
         log, version, proof = self.witnesses.table_log, first.sink_version, self.witnesses.proof
         if log is None or not version or not first.is_observed:
             return
-        kept = sum(of < version for of in log.commits)
-        unseen = kept < version and not (proof is not None and proof.position)
+        shown = self.writes.history.shows_all_before(version)
+        unseen = not shown and not (proof is not None and proof.position)
+        repeat = self._not_compared(shown=shown)
         if unseen or any(commit.adds_rows for commit in self.writes.history.commits_before(version)):
             self.findings.add(
                 Code.UNWITNESSED,
                 f"the table had rows, or may have had some, before version {version}, with which recon's verdict "
-                f"begins ({named(first)}): no verdict speaks of them, nor of whether they repeat what was read since",
+                f"begins ({named(first)}): no verdict speaks of them{repeat}",
                 head=first,
             )
 
-    def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
+    def _not_compared(self, *, shown: bool) -> str:
+        """That nobody knows what rows repeat, to end a sentence; source_rows compares those that name records."""
+        return "" if shown and self.witnesses.source_columns else ", nor of whether they repeat what was read since"
+
+    def _nobody_wrote(self, before: int) -> bool:
         """Whether the sink is known from its beginning on, and had no row of its topics when recon first wrote to it.
 
-        Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
+        Micro-batches that another sink of the pipeline has, or may have, were no loss: this sink was added later.
         """
         log = self.witnesses.table_log
         if log is None or log.first_retained != 0 or 0 not in log.commits:
             return False
-        if any(self._entered_elsewhere(batch) for batch in older):
+        if any(self._may_be_elsewhere(before)):
             return False
         first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
         return not any(commit.data_change for commit in self.writes.history.commits_before(first))
 
-    def _entered_elsewhere(self, batch: CheckpointBatch) -> bool:
-        return any(sink != self.witnesses.sink for sink, _ in self._entered.get(batch.batch_id, ()))
+    def _may_be_elsewhere(self, before: int) -> Iterator[bool]:
+        """Of each other sink, whether it has micro-batches of this query before a number, or may have."""
+        for sink, ledger in (known(self.witnesses.ledgers) or {}).items():
+            mine = [head for head in ledger.heads if head.query_id == self.checkpoint.query_id]
+            if sink != self.witnesses.sink:
+                yield any(head.batch_id < before for head in mine) or (bool(mine) and not ledger.complete)
 
     def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
         head = self.writes.heads[entry]
@@ -617,7 +637,9 @@ class _Evaluation:
         if self.witnesses.may_write_nothing:
             rest = f", which Spark finished, have no commit in the sink: it wrote nothing, {WROTE_NOTHING}"
             return self._say_of_ranges(batch, Code.INCONCLUSIVE, self._unheld(batch), rest)
-        why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
+        why = f"Spark finished {batch.label}, and neither the sink nor the ledger has any of them"
+        if batch.since in (None, batch.batch_id):
+            why = f"Spark finished {batch.label}, and neither the sink nor the ledger has it"
         self._report_missed(batch, self._unheld(batch), why)
         return True
 
@@ -654,7 +676,7 @@ class _Evaluation:
 
     def _say_of_ranges(self, batch: CheckpointBatch, code: Code, ranges: Iterable[tuple[Key, Span]], rest: str) -> bool:
         for key, span in ranges:
-            message = f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id}{rest}"
+            message = f"{key}: {key.offsets(*span)} of {batch.label}{rest}"
             self._say(batch, code, message, key=key, span=span)
         return True
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from recon.judge.coverage import Key, by_key
 from recon.model import CheckpointBatch, ReconStamp, parse_offsets
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.positions import is_kafka
 
 
 class Planned(NamedTuple):
@@ -56,3 +57,26 @@ def rest_of(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> list[tupl
         if left:
             found.append((key, left))
     return found
+
+
+def forgotten(
+    begins: Iterable[tuple[int, str, int, int]], first: Iterable[OffsetSpan], batch_id: int
+) -> CheckpointBatch:
+    """What micro-batches before a number read together, from where the query began to where it goes on with `first`.
+
+    Spark removed their plans. A partition that the query did not begin with is new in them.
+    """
+    at = {Key(source, topic, partition): offset for source, topic, partition, offset in begins}
+    read = [(span, at.get(Key(span.source, span.topic, span.partition))) for span in first if is_kafka(span.topic)]
+    known = (
+        span._replace(start_offset=begin, end_offset=span.start_offset) for span, begin in read if begin is not None
+    )
+    new = ((span.source, span.topic, span.partition, span.start_offset) for span, begin in read if begin is None)
+    return CheckpointBatch(
+        batch_id=batch_id - 1,
+        planned_at=None,
+        committed=True,
+        ranges=tuple(known),
+        new_partitions=tuple(new),
+        since=0,
+    )

@@ -79,6 +79,7 @@ class TableHistory(SinkHistory):
         ledger: the entries that claim commits; none for one who asks the log alone.
         proof: the state that earlier audits left.
         previous: what the last audit recorded.
+        columns_named: whether recon.yml names the columns in which rows of an observed query have their source.
     """
 
     log: TableLog
@@ -87,6 +88,7 @@ class TableHistory(SinkHistory):
     ledger: LedgerSlice = field(default_factory=LedgerSlice.empty)
     proof: SinkProof | None = None
     previous: PreviousAudit | None = None
+    columns_named: bool = False
 
     # -- which commits still count -----------------------------------------------------------------------------------
 
@@ -176,6 +178,10 @@ class TableHistory(SinkHistory):
     def commits_before(self, version: int) -> Sequence[TableCommit]:
         """The commits before a version, without those that are apart."""
         return [commit for commit in self.commits if commit.version < version and not self.is_apart(commit)]
+
+    def shows_all_before(self, version: int) -> bool:
+        """Whether the log still shows every commit before a version."""
+        return sum(of < version for of in self.log.commits) >= version
 
     @cached_property
     def of_no_pipeline(self) -> Sequence[TableCommit]:
@@ -426,9 +432,10 @@ class TableHistory(SinkHistory):
         out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
         entry on may follow rows of others, and double them.
         """
-        # What was in the table before recon observed its query, no verdict speaks of.
+        # What was there before recon observed its query, the first audit compares, where rows name their records.
+        compared = self.columns_named and not self.ledger.anchors and not (self.proof and self.proof.position)
         observed = any(head.is_observed for head in self.heads[:1])
-        first = -1 if self.is_complete and not observed else self.first_claimed
+        first = -1 if self.is_complete and (compared or not observed) else self.first_claimed
         return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
 
     def _may_meet_own(self, commit: TableCommit) -> bool:
@@ -521,12 +528,16 @@ class TableHistory(SinkHistory):
 
 def history_of(seen: Witnesses, ledger: LedgerSlice) -> TableHistory | None:
     """What happened to the judged sink's table, as these entries know it; None where it is none, or was not read."""
-    return _of(ledger, seen.table_log, seen.proof, known(seen.previous)) if seen.table_log is not None else None
+    if seen.table_log is None:
+        return None
+    return _of(ledger, seen.table_log, seen.proof, known(seen.previous), bool(seen.source_columns))
 
 
 @kept
-def _of(ledger: LedgerSlice, log: TableLog, proof: SinkProof | None, previous: PreviousAudit | None) -> TableHistory:
-    return TableHistory(log, ledger.pipeline, ledger.sink, ledger, proof, previous)
+def _of(
+    ledger: LedgerSlice, log: TableLog, proof: SinkProof | None, previous: PreviousAudit | None, columns_named: bool
+) -> TableHistory:
+    return TableHistory(log, ledger.pipeline, ledger.sink, ledger, proof, previous, columns_named)
 
 
 def as_write(commit: TableCommit, stamp: ReconStamp) -> SinkCommit:

@@ -14,12 +14,12 @@ from recon.base.text import plural, some
 from recon.judge.coverage import Key, by_key, by_partition
 from recon.judge.findings import Findings, offsets
 from recon.judge.history.record_history import RecordHistory, TableJudged
-from recon.judge.history.table_history import TableHistory
+from recon.judge.history.table_history import TableHistory, history_of
 from recon.judge.row_counts import Counts, Piece, ReadStretches
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition, present, spans_told
 from recon.judge.rows.sink_rows import by_partition as groups_by_partition
 from recon.judge.rows.transactions import judge_aborted
-from recon.model import WITHOUT_NUMBER, Code, ReconStamp, RowGroup, TableCommit, parse_offsets
+from recon.model import WITHOUT_NUMBER, Code, LedgerSlice, ReconStamp, RowGroup, TableCommit, parse_offsets
 from recon.model.fingerprint import PRIME, of_ranges
 from recon.model.grouping import spans_by, united
 from recon.model.ledger import named
@@ -42,7 +42,8 @@ class EarlierBatches(SinkMemory):
     def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
         known = before if audit.before is not None and audit.before.position else None
         told = any(f.code is Code.UNWITNESSED for r in audit.results for f in r.findings)
-        return known or (cls() if told else None)
+        ran = told and _ran_before(audit.ledger, history_of(audit.witnesses, audit.ledger))
+        return known or (cls() if ran else None)
 
 
 def judge_surplus(counts: Counts, code: Code, findings: Findings) -> None:
@@ -241,8 +242,18 @@ def _digest(group: RowGroup) -> str:
 
 def _wrote_before(sink: SinkRows) -> bool:
     """Whether the table had rows of the query before the first entry, perhaps of a topic that was created again."""
-    earlier = memory_of(sink.proof, EarlierBatches)
-    return earlier is not None or (sink.ledger.complete and bool(sink.ledger.heads[0].sink_version))
+    return memory_of(sink.proof, EarlierBatches) is not None or _ran_before(sink.ledger, sink.table)
+
+
+def _ran_before(ledger: LedgerSlice, table: TableHistory | None) -> bool:
+    """Whether micro-batches of the query, as far as is known, wrote rows before the ledger's first entry.
+
+    Rows of another query, whose checkpoint is lost, are compared as those of any other program.
+    """
+    first = ledger.heads[0].sink_version if ledger.complete and ledger.heads else None
+    if not first:
+        return False
+    return table is None or not table.shows_all_before(first) or min(table.log.unstamped, default=first) < first
 
 
 def _made_by_join(sink: SinkRows, pieces: Iterable[Piece]) -> bool:

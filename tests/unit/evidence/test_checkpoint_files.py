@@ -93,6 +93,9 @@ def test_a_purged_predecessor_leaves_the_starts_unknown(made: Checkpoint) -> Non
     assert (oldest.starts_known, oldest.ranges, oldest.new_partitions) == (False, (), ())
     assert newest.ranges == (span("orders", 0, 100, 120),)
     assert checkpoint.read_batch(made.storage, 41) == oldest
+    assert checkpoint.read(made.storage).begins == ((0, "orders", 0, 0),)
+    made.write("sources/0/0", b"torn")
+    assert checkpoint.read(made.storage).begins == ()
 
 
 def test_a_hole_in_the_middle_leaves_the_next_starts_unknown(made: Checkpoint) -> None:

@@ -454,6 +454,29 @@ def test_swallowed_micro_batches_before_the_ledgers_first_entry_are_a_gap() -> N
     assert codes(CheckpointCommits().judge(both)) == [Code.UNWITNESSED]
 
 
+def test_micro_batches_before_the_first_entry_whose_plans_spark_removed() -> None:
+    """The checkpoint keeps where the query began, and the first entry says where it had come to."""
+    plans, young, commits = before_and_after_recon(0)
+
+    def found(log: TableLog, begins: tuple[tuple[int, str, int, int], ...], **fields: Any) -> Verdict:
+        left = replace(checkpoint(*plans[5:]), begins=begins)
+        return CheckpointCommits().judge(witnesses(young, delta=log, checkpoint=left, **fields))
+
+    began = ((0, TOPIC, 0, 20),)
+    verdict = found(delta(*commits), began)
+    assert told(verdict) == [("GAP", 0, 20, 70)]
+    assert same_message(verdict.findings[0].message)
+    by_others = TableCommit(version=0, timestamp=START, stamp=None, rows_added=70, data_change=True)
+    assert codes(found(delta(by_others, *before_and_after_recon(1)[2]), began)) == [Code.UNWITNESSED]
+    # Where another partition alone is known, or the topic was created again, nothing says what was read.
+    for unknown in ((), ((0, TOPIC, 1, 0),), ((0, TOPIC, 0, 90),)):
+        assert codes(found(delta(*commits), unknown)) == [Code.UNWITNESSED]
+    # Another sink, whose earlier entries this audit does not have, may have them.
+    other = replace(ledger(Entry(8, (80, 90))), sink="older", complete=False)
+    ledgers = {SINK: young, "older": other}
+    assert codes(found(delta(*commits), began, ledgers=ledgers)) == [Code.UNWITNESSED]
+
+
 def test_plans_after_the_period_are_not_judged() -> None:
     later = planned(4, (40, 50), at=NOW + timedelta(seconds=1))
     assert judged(*PLANS, later).findings == ()

@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.checks.evidence.source_rows import SourceRows
-from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, SinkLog, Unavailable, Verdict, Witnesses
+from recon.model import (
+    WITHOUT_NUMBER,
+    Code,
+    DeclaredRows,
+    LedgerSlice,
+    RowsWitness,
+    SinkLog,
+    Unavailable,
+    Unstamped,
+    Verdict,
+    Witnesses,
+)
 from recon.model.ledger import REPAIRS
 from recon.model.offsets import Spans
 from recon.model.proof import CoveredRanges, Proofs
@@ -512,6 +523,26 @@ def test_rows_that_others_added_of_records_that_are_there_are_doubled() -> None:
     entries = (entry(0, 0, 10), entry(1, 10, 20))
     assert wants(FULL, delta=delta(commit(0, entries[0]), commit(1, entries[1]), commit(2)))
     assert told(others_added(ledger(*entries), *entries)) == [("DUPLICATE", 0, 3, 5)]
+
+
+def test_rows_that_were_there_before_the_first_entry_are_compared_where_they_name_their_records() -> None:
+    """Of a query that writes without recon: where no row says its record, no audit could compare any."""
+    observed = replace_head(entry(0, 0, 10), status="observed", sink_version=1)
+    log = delta(commit(0), commit(1, observed))
+    fields: dict[str, Any] = {"delta": log, "observed": True, "source_columns": "partition, offset"}
+    assert wants(ledger(observed), **fields)
+    assert not wants(ledger(observed), **fields | {"source_columns": ""})
+    assert not wants(ledger(observed), **fields | {"delta": delta(commit(0, rows_added=0), commit(1, observed))})
+    for complete in (True, False):
+        audited = replace(ledger(observed, entry(1, 10, 20, sink_version=2)), anchors=1, complete=complete)
+        assert not wants(audited, **fields), "the first audit saw them"
+    one = group(WITHOUT_NUMBER, (0, 10), rows=13)
+    found = rows(one, repeated=[group(0, (3, 6), rows=6)])
+    verdict = judged(ledger(observed), found, **fields)
+    assert {code for code, *_ in told(verdict)} == {"DUPLICATE"}, told(verdict)
+    # The query's own rows of earlier micro-batches share offsets where the topic was created again.
+    own = replace(log, unstamped={0: Unstamped.BEFORE})
+    assert "INCONCLUSIVE" in {code for code, *_ in told(judged(ledger(observed), found, **fields | {"delta": own}))}
 
 
 def test_rows_of_one_record_may_be_lawful_where_the_query_makes_several_or_the_topic_is_another() -> None:
