@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from recon.audits.gone import gone_chains
 from recon.audits.options import Options
 from recon.audits.sources import Sources
 from recon.base.errors import ConfigError, EvidenceError, LedgerError
@@ -539,7 +540,22 @@ class _Reader:
             contradicted={sink: said for (of, sink), said in heads.contradicted.items() if of == name},
             heads_unknown=unread | {sink: why for (of, sink), why in heads.unknown.items() if of == name},
         )
-        return self._with_erasures(proofs, previous)
+        return self._with_erasures(self._with_gone(ledger, proofs), previous)
+
+    def _with_gone(self, ledger: Ledger, proofs: Proofs) -> Proofs:
+        """With the states of sinks that the query had under names which recon.yml no longer has.
+
+        Where they cannot be read, what is open is not known of any sink.
+        """
+        try:
+            states = [
+                ledger.proofs.newest(*names)
+                for names in gone_chains(self.sources.project, self.sources.pipeline, ledger)
+            ]
+        except Exception as error:  # whatever a store raises
+            why = f"what is open of sinks that recon.yml no longer has is not known: {first_line(error)}"
+            return replace(proofs, unreadable={**{sink.name: why for sink in self._sinks}, **proofs.unreadable})
+        return replace(proofs, gone=[state for state in states if state is not None])
 
     def _results_changed(
         self, ledger: Ledger, of_sink: Mapping[str, SinkProof], previous: PreviousAudit | None

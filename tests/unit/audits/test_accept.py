@@ -12,10 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from recon import accept, open_findings
+from recon.audits.summary import unanswered
 from recon.base.errors import ConfigError, LedgerError
 from recon.judge.memories import MEMORIES
 from recon.model import Code, Finding
-from recon.model.proof import OpenFinding, SinkProof
+from recon.model.proof import OpenFinding, Proofs, SinkProof
 from recon.model.wire.proof import dump_proof, parse_proof
 from recon.project import Project, load
 from recon.write.ledger import open_ledger
@@ -163,3 +164,27 @@ def test_a_state_that_an_older_version_stored_has_findings_without_a_topic_id(la
     for one in document["open"]:
         assert one["finding"].pop("topic_id") is None
     assert parse_proof(json.dumps(document), MEMORIES).open == state.open
+
+
+@pytest.mark.parametrize("old", ["  - name: orders\n    checkpoint", "      - name: orders\n        target"])
+def test_what_is_open_under_names_that_are_gone_is_listed_and_accepted(lake: Project, tmp_path: Path, old: str) -> None:
+    known = {found.id for found in open_findings(lake)}
+    (tmp_path / "recon.yml").write_text(BASE.replace(old, old.replace("orders", "renamed", 1)))
+    renamed = load(tmp_path)
+    assert {found.id for found in open_findings(renamed)} == known
+    for finding in known:
+        accept(renamed, finding, reason="not needed", by="Ada")
+    assert all(found.accepted is not None for found in open_findings(renamed))
+
+
+def test_what_is_open_of_a_sink_that_is_gone_refutes_until_it_is_accepted(lake: Project) -> None:
+    state = open_ledger(lake).proofs.newest("orders", "orders")
+    assert state is not None
+    first, *others = unanswered([], Proofs(gone=[state]))
+    assert len(others) == 2
+    assert "sink orders, which recon.yml no longer has under these names" in first.message
+    for finding in {found.id for found in open_findings(lake)}:
+        accept(lake, finding, reason="not needed", by="Ada")
+    state = open_ledger(lake).proofs.newest("orders", "orders")
+    assert state is not None
+    assert not unanswered([], Proofs(gone=[state]))
