@@ -39,6 +39,19 @@ def open_findings(project: str | Path | Project, *, spark: SparkSession | None =
     return sorted(found, key=lambda open_finding: (open_finding.first_seen, open_finding.id))
 
 
+def proved_names(project: Project, *, spark: SparkSession | None = None) -> list[tuple[str, str]]:
+    """Every (pipeline, sink) of which an audit stored a state; among them those that recon.yml no longer has.
+
+    Args:
+        project: a loaded recon.yml.
+        spark: the session, for a ledger that Spark writes.
+
+    Raises:
+        LedgerError: the proof cannot be read.
+    """
+    return open_ledger(project, spark).proofs.chains()
+
+
 def accept(
     project: str | Path | Project, finding: str, *, reason: str, by: str, spark: SparkSession | None = None
 ) -> list[OpenFinding]:

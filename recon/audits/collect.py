@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from recon.audits.gone import gone_chains
 from recon.audits.options import Options
 from recon.audits.sources import Sources
 from recon.base.errors import ConfigError, EvidenceError, LedgerError
@@ -548,10 +547,8 @@ class _Reader:
         Where they cannot be read, what is open is not known of any sink.
         """
         try:
-            states = [
-                ledger.proofs.newest(*names)
-                for names in gone_chains(self.sources.project, self.sources.pipeline, ledger)
-            ]
+            gone = self.sources.session.gone().of(self.sources.pipeline)
+            states = [ledger.proofs.newest(*names) for names in gone]
         except Exception as error:  # whatever a store raises
             why = f"what is open of sinks that recon.yml no longer has is not known: {first_line(error)}"
             return replace(proofs, unreadable={**{sink.name: why for sink in self._sinks}, **proofs.unreadable})

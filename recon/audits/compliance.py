@@ -19,7 +19,7 @@ from recon.audits.controls.days import Day, covered, days_of
 from recon.audits.exception_history import actions, changes, config_versions, incidents, items_of
 from recon.audits.exceptions import Sightings, exceptions
 from recon.audits.extent import Extent
-from recon.audits.gone import gone_chains
+from recon.audits.gone import GoneSinks
 from recon.audits.stored_audits import StoredAudit, audited
 from recon.base.clock import utc_now
 from recon.base.errors import ConfigError, LedgerError
@@ -137,9 +137,17 @@ def derive(
         name: [cut for audit in of.later if (cut := audit.within(_of_pipeline(extents, name))) is not None]
         for name, of in stored.items()
     }
+    gone = GoneSinks(project, ledger)
     exceptions_of = {
         pipe.name: _found(
-            project, ledger, pipe, audits[pipe.name], later[pipe.name], (from_, to), _of_pipeline(extents, pipe.name)
+            project,
+            ledger,
+            gone,
+            pipe,
+            audits[pipe.name],
+            later[pipe.name],
+            (from_, to),
+            _of_pipeline(extents, pipe.name),
         )
         for pipe in project.pipelines
     }
@@ -207,6 +215,7 @@ def _days_looked_at(
 def _found(
     project: Project,
     ledger: Ledger,
+    sinks_gone: GoneSinks,
     pipeline: Pipeline,
     audits: Sequence[StoredAudit],
     later: Sequence[StoredAudit],
@@ -215,7 +224,7 @@ def _found(
 ) -> list[Sightings]:
     """The exceptions of a pipeline."""
     opened = [open_finding for sink in pipeline.sinks for open_finding in _open(ledger, pipeline.name, sink.name)]
-    gone = list(gone_chains(project, pipeline, ledger))
+    gone = list(sinks_gone.of(pipeline))
     opened_there = {names: _open(ledger, *names) for names in gone}
     opened += [open_finding for of_sink in opened_there.values() for open_finding in of_sink]
     owners = {"": pipeline.owned_by}

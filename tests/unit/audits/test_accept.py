@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from recon import accept, open_findings
+from recon.audits.run import run_audit
 from recon.audits.summary import unanswered
 from recon.base.errors import ConfigError, LedgerError
 from recon.judge.memories import MEMORIES
@@ -20,7 +21,7 @@ from recon.model.proof import OpenFinding, Proofs, SinkProof
 from recon.model.wire.proof import dump_proof, parse_proof
 from recon.project import Project, load
 from recon.write.ledger import open_ledger
-from recon.write.ledger.proofs import PROOF, ProofEdited
+from recon.write.ledger.proofs import PROOF, ProofEdited, ProofTable
 from tests.support.messages import raises, same_message
 from tests.unit.cli.test_cli import BASE, Ended, recon  # noqa: F401
 
@@ -188,3 +189,37 @@ def test_what_is_open_of_a_sink_that_is_gone_refutes_until_it_is_accepted(lake: 
     state = open_ledger(lake).proofs.newest("orders", "orders")
     assert state is not None
     assert not unanswered([], Proofs(gone=[state]))
+
+
+@pytest.mark.parametrize(
+    "names", [("--pipeline", "orders"), ("--sink", "orders"), ("--pipeline", "orders", "--sink", "orders")]
+)
+def test_findings_takes_names_that_only_the_proof_has(
+    lake: Project, tmp_path: Path, recon: Callable[..., Ended], names: tuple[str, ...]
+) -> None:
+    (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
+    listed = json.loads(recon("findings", *names, "--output", "json").out)
+    assert {found["id"] for found in listed} == {found.id for found in open_findings(lake)}
+    assert recon("findings", "--pipeline", "order").code == 2
+
+
+def test_an_audit_notes_what_is_open_of_a_pipeline_that_is_gone(lake: Project, tmp_path: Path) -> None:
+    (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
+    renamed = load(tmp_path)
+    noted = [note for note in run_audit(renamed, no_spark=True).notes if "no longer has" in note]
+    assert len(noted) == 1
+    assert "`recon findings --pipeline orders --sink orders`" in noted[0]
+    assert "pipeline orders, sink orders" in noted[0]
+    assert "2 open findings, on which no answer here rests" in noted[0]
+    for finding in {found.id for found in open_findings(renamed)}:
+        accept(renamed, finding, reason="not needed", by="Ada")
+    assert not [note for note in run_audit(renamed, no_spark=True).notes if "no longer has" in note]
+
+
+def test_the_proof_is_asked_for_names_once(lake: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
+    asked: list[object] = []
+    chains = ProofTable.chains
+    monkeypatch.setattr(ProofTable, "chains", lambda table: asked.append(table) or chains(table))
+    run_audit(load(tmp_path), no_spark=True)
+    assert len(asked) == 1
