@@ -674,8 +674,10 @@ class _Reader:
         mine, shown = self.sources.pipeline.name, log.commits
         shared = self.sources.other_writers(sink) or any(c.stamp and c.stamp.pipeline != mine for c in shown.values())
         removing = [c for c in shown.values() if c.stamp is None and c.files_removed] if shared else ()
-        # Whose rows a commit removed, the commits tell that added them, however long ago.
+        # Whose rows a commit removed, the commits tell that added them, however long ago; what a RESTORE brought back,
+        # those from the version on to which it went.
         told = all(c.removed_rows_of is not None and c.removed_rows_of <= shown.keys() for c in removing)
+        told = told and all(c.restored_version in (None, *shown) for c in shown.values() if c.is_restore)
         return log if told else self.sources.history(sink, None, files=files)
 
     def _newer(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> TableLog:
