@@ -13,7 +13,18 @@ from recon.judge.coverage import Key, cleaned, widths
 from recon.judge.history.table_history import TableVersion
 from recon.judge.kafka.kafka_states import was_held
 from recon.judge.kafka.topic_ids import identified, is_of, with_topic_ids
-from recon.model import Code, Finding, LedgerSlice, Level, RowGroup, RowsWitness, TableCommit, Verdict, Witnesses
+from recon.model import (
+    Code,
+    Finding,
+    LedgerSlice,
+    Level,
+    RowGroup,
+    RowsWitness,
+    TableCommit,
+    Unavailable,
+    Verdict,
+    Witnesses,
+)
 from recon.model.fingerprint import of_entries
 from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans, held_by
@@ -203,8 +214,10 @@ class _Recheck:
     @property
     def _is_put_back(self) -> bool:
         """Whether rows that a commit took away are there again: a RESTORE undid it, and the table lacks no file."""
-        is_loss = self.finding.code is Code.GAP and self._is_evaluated and self._restore is not None
-        return is_loss and self.case.table is not None and self.case.table.log.files_gone == ()
+        if self.finding.code is not Code.GAP or not self._is_evaluated or self._restore is None:
+            return False
+        files = self.case.table.log.files_gone if self.case.table is not None else ()
+        return not isinstance(files, Unavailable) and not files
 
     @property
     def finding(self) -> Finding:

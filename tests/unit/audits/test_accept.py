@@ -195,7 +195,10 @@ def test_what_is_open_of_a_sink_that_is_gone_refutes_until_it_is_accepted(lake: 
     "names", [("--pipeline", "orders"), ("--sink", "orders"), ("--pipeline", "orders", "--sink", "orders")]
 )
 def test_findings_takes_names_that_only_the_proof_has(
-    lake: Project, tmp_path: Path, recon: Callable[..., Ended], names: tuple[str, ...]
+    lake: Project,
+    tmp_path: Path,
+    recon: Callable[..., Ended],  # noqa: F811
+    names: tuple[str, ...],
 ) -> None:
     (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
     listed = json.loads(recon("findings", *names, "--output", "json").out)
