@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def open_findings(project: str | Path | Project, *, spark: SparkSession | None = None) -> list[OpenFinding]:
     """What is open of each pipeline and sink, the oldest first; among it what somebody accepted.
 
+    What is open of a sink that recon.yml no longer has is among it, too.
+
     Args:
         project: where recon.yml is, or a `Project`.
         spark: the session, for a ledger that Spark writes.
@@ -31,9 +33,23 @@ def open_findings(project: str | Path | Project, *, spark: SparkSession | None =
     """
     project = as_project(project)
     table = open_ledger(project, spark).proofs
-    states = (table.newest(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks)
+    named = [(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks]
+    states = (table.newest(*names) for names in dict.fromkeys((*named, *table.chains())))
     found = [open_finding for state in states if state is not None for open_finding in state.open]
     return sorted(found, key=lambda open_finding: (open_finding.first_seen, open_finding.id))
+
+
+def proved_names(project: Project, *, spark: SparkSession | None = None) -> list[tuple[str, str]]:
+    """Every (pipeline, sink) of which an audit stored a state; among them those that recon.yml no longer has.
+
+    Args:
+        project: a loaded recon.yml.
+        spark: the session, for a ledger that Spark writes.
+
+    Raises:
+        LedgerError: the proof cannot be read.
+    """
+    return open_ledger(project, spark).proofs.chains()
 
 
 def accept(

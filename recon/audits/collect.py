@@ -539,7 +539,20 @@ class _Reader:
             contradicted={sink: said for (of, sink), said in heads.contradicted.items() if of == name},
             heads_unknown=unread | {sink: why for (of, sink), why in heads.unknown.items() if of == name},
         )
-        return self._with_erasures(proofs, previous)
+        return self._with_erasures(self._with_gone(ledger, proofs), previous)
+
+    def _with_gone(self, ledger: Ledger, proofs: Proofs) -> Proofs:
+        """With the states of sinks that the query had under names which recon.yml no longer has.
+
+        Where they cannot be read, what is open is not known of any sink.
+        """
+        try:
+            gone = self.sources.session.gone().of(self.sources.pipeline)
+            states = [ledger.proofs.newest(*names) for names in gone]
+        except Exception as error:  # whatever a store raises
+            why = f"what is open of sinks that recon.yml no longer has is not known: {first_line(error)}"
+            return replace(proofs, unreadable={**{sink.name: why for sink in self._sinks}, **proofs.unreadable})
+        return replace(proofs, gone=[state for state in states if state is not None])
 
     def _results_changed(
         self, ledger: Ledger, of_sink: Mapping[str, SinkProof], previous: PreviousAudit | None
@@ -661,8 +674,10 @@ class _Reader:
         mine, shown = self.sources.pipeline.name, log.commits
         shared = self.sources.other_writers(sink) or any(c.stamp and c.stamp.pipeline != mine for c in shown.values())
         removing = [c for c in shown.values() if c.stamp is None and c.files_removed] if shared else ()
-        # Whose rows a commit removed, the commits tell that added them, however long ago.
+        # Whose rows a commit removed, the commits tell that added them, however long ago; what a RESTORE brought back,
+        # those from the version on to which it went.
         told = all(c.removed_rows_of is not None and c.removed_rows_of <= shown.keys() for c in removing)
+        told = told and all(c.restored_version in (None, *shown) for c in shown.values() if c.is_restore)
         return log if told else self.sources.history(sink, None, files=files)
 
     def _newer(self, sink: Sink, of_sink: LedgerSlice | None, state: SinkProof | None, files: bool) -> TableLog:

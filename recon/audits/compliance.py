@@ -19,6 +19,7 @@ from recon.audits.controls.days import Day, covered, days_of
 from recon.audits.exception_history import actions, changes, config_versions, incidents, items_of
 from recon.audits.exceptions import Sightings, exceptions
 from recon.audits.extent import Extent
+from recon.audits.gone import GoneSinks
 from recon.audits.stored_audits import StoredAudit, audited
 from recon.base.clock import utc_now
 from recon.base.errors import ConfigError, LedgerError
@@ -136,9 +137,17 @@ def derive(
         name: [cut for audit in of.later if (cut := audit.within(_of_pipeline(extents, name))) is not None]
         for name, of in stored.items()
     }
+    gone = GoneSinks(project, ledger)
     exceptions_of = {
         pipe.name: _found(
-            project, ledger, pipe, audits[pipe.name], later[pipe.name], (from_, to), _of_pipeline(extents, pipe.name)
+            project,
+            ledger,
+            gone,
+            pipe,
+            audits[pipe.name],
+            later[pipe.name],
+            (from_, to),
+            _of_pipeline(extents, pipe.name),
         )
         for pipe in project.pipelines
     }
@@ -206,6 +215,7 @@ def _days_looked_at(
 def _found(
     project: Project,
     ledger: Ledger,
+    sinks_gone: GoneSinks,
     pipeline: Pipeline,
     audits: Sequence[StoredAudit],
     later: Sequence[StoredAudit],
@@ -213,12 +223,18 @@ def _found(
     extents: Mapping[str, Extent],
 ) -> list[Sightings]:
     """The exceptions of a pipeline."""
-    opened = [open_finding for sink in pipeline.sinks for open_finding in _open(ledger, pipeline, sink)]
+    opened = [open_finding for sink in pipeline.sinks for open_finding in _open(ledger, pipeline.name, sink.name)]
+    gone = list(sinks_gone.of(pipeline))
+    opened_there = {names: _open(ledger, *names) for names in gone}
+    opened += [open_finding for of_sink in opened_there.values() for open_finding in of_sink]
     owners = {"": pipeline.owned_by}
     if any(row["kind"] == "data" and row["status"] != "pass" for audit in audits for row in audit.rows):
         owners |= {bound.unique_id: str(bound.config.meta.get("owner") or "") for bound in bind(project)}
     found = list(exceptions(audits, period, opened, owners, later=later))
-    return [*found, *_without_result(pipeline, opened, found, extents)]
+    found += _without_result(pipeline, opened, found, extents)
+    for names, of_sink in ledger.slices(gone, *period)[0].items() if gone else ():
+        found += _without_result(pipeline, opened_there[names], found, {names[1]: Extent.of(of_sink)})
+    return found
 
 
 def _without_result(
@@ -274,10 +290,10 @@ def _of_pipeline(extents: Mapping[tuple[str, str], Extent], name: str) -> dict[s
     return {sink: extent for (pipeline, sink), extent in extents.items() if pipeline == name}
 
 
-def _open(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> Sequence[OpenFinding]:
+def _open(ledger: Ledger, pipeline: str, sink: str) -> Sequence[OpenFinding]:
     """What is open, or accepted, of a sink now; nothing where its state cannot be used, which `_edited` reports."""
     try:
-        state = ledger.proofs.newest(pipeline.name, sink.name)
+        state = ledger.proofs.newest(pipeline, sink)
     except LedgerError:
         return ()
     return state.open if state is not None else ()

@@ -227,6 +227,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
                 *_first_of_observed(project, evidence),
                 *_not_incremental(project, bounds),
                 *_unavailable(evidence),
+                *_open_of_gone(run),
                 *without_books,
             ),
             record=record_of(project, configured, results),
@@ -508,6 +509,18 @@ def _unavailable(evidence: Mapping[str, Evidence]) -> Iterator[str]:
     for (witness, reason), names in pipelines.items():
         of = f"pipeline {names[0]}" if len(names) == 1 else f"{len(names)} pipelines ({some(names)})"
         yield f"{of}: {witness} could not be read: {reason}"
+
+
+def _open_of_gone(run: _Run) -> Iterator[str]:
+    """Notes on open findings of sinks that recon.yml no longer has, and that are of no pipeline's query."""
+    if not run.witnesses:
+        return
+    judged = {(state.pipeline, state.sink) for seen in run.witnesses.values() for state in seen.proofs.gone}
+    try:
+        gone = run.session.gone()
+    except Exception:  # a ledger that cannot be opened is said of each pipeline
+        return
+    yield from gone.notes(judged)
 
 
 def _versions() -> dict[str, str]:

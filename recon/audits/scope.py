@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.base.lazy import np
 from recon.base.text import plural
@@ -64,12 +64,12 @@ def _proved(proofs: Mapping[str, SinkProof]) -> Mapping[str, SinkProof]:
     return {sink: proof for sink, proof in proofs.items() if proof.position}
 
 
-def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:
+def accepted(proofs: Iterable[SinkProof]) -> tuple[str, ...]:
     """What somebody accepted, a sentence each."""
     return tuple(
         f"{known.finding.code}: {known.finding.message}; accepted by {known.accepted.by} on "
         f"{known.accepted.at:%Y-%m-%d}: {known.accepted.reason}"
-        for proof in proofs.values()
+        for proof in proofs
         for known in proof.open
         if known.accepted is not None
     )

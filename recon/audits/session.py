@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audits.anchor import Compared, compared
+from recon.audits.gone import GoneSinks
 from recon.base.errors import ConfigError, LedgerError
 from recon.base.text import first_line
 from recon.model import Unavailable
@@ -58,6 +59,7 @@ class AuditSession:
         self._progress: Store | None = None
         self._erasures: Store | None = None
         self._compared: Compared | None = None
+        self._gone: GoneSinks | None = None
         self._looked_for = False  # the catalog tables
 
     def ledger(self) -> Ledger:
@@ -79,6 +81,12 @@ class AuditSession:
         if self._compared is None:
             self._compared = compared(self._project, self.ledger)
         return self._compared
+
+    def gone(self) -> GoneSinks:
+        """The sinks that recon.yml no longer has, read once for all pipelines; raises what `ledger` raises."""
+        if self._gone is None:
+            self._gone = GoneSinks(self._project, self.ledger())
+        return self._gone
 
     def progress(self) -> Store:
         """The table of what a listener recorded of each micro-batch; raises what `ledger` raises."""

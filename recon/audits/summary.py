@@ -34,7 +34,7 @@ from recon.model.grouping import grouped
 from recon.model.incident import HARMS
 from recon.model.ledger import sortable
 from recon.model.positions import SourceKind, is_kafka
-from recon.model.proof import Proofs
+from recon.model.proof import Proofs, told_of_gone
 from recon.project import Pipeline, Project, Sink
 
 if TYPE_CHECKING:
@@ -113,9 +113,13 @@ def answer(
 
 
 def unanswered(results: Iterable[CheckResult], proofs: Proofs) -> list[Finding]:
-    """The findings of earlier audits that nobody accepted, and whose checks are not among these results."""
+    """The findings of earlier audits that nobody accepted, and whose checks are not among these results.
+
+    No check looks at those of a sink that recon.yml no longer has.
+    """
     judged = {(r.sink, r.check) for r in results}
-    return [
+    gone = [told_of_gone(state, o) for state in proofs.gone for o in state.open if o.accepted is None]
+    return gone + [
         open_finding.finding
         for sink, proof in proofs.of_sink.items()
         for open_finding in proof.open
@@ -155,7 +159,7 @@ def pipeline_facts(
         isolation_level=witnesses.isolation_level if pipeline.of_kafka else None,
         period_from=witnesses.period_from,
         since=scope.unwitnessed_before(proofs.of_sink, slices, of_pipeline),
-        accepted=scope.accepted(proofs.of_sink),
+        accepted=scope.accepted((*proofs.of_sink.values(), *proofs.gone)),
         sinks=tuple(sink_facts(sink, project.location(sink), witnesses, of_pipeline) for sink in pipeline.sinks),
         unanswered=sum(finding.level is Level.FAIL for finding in unanswered(of_pipeline, proofs)),
     )

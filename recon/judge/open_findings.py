@@ -10,15 +10,27 @@ from typing import TYPE_CHECKING
 from recon.base.lazy import np
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Key, cleaned, widths
+from recon.judge.history.table_history import TableVersion
 from recon.judge.kafka.kafka_states import was_held
 from recon.judge.kafka.topic_ids import identified, is_of, with_topic_ids
-from recon.model import Code, Finding, LedgerSlice, Level, RowGroup, RowsWitness, Verdict, Witnesses
+from recon.model import (
+    Code,
+    Finding,
+    LedgerSlice,
+    Level,
+    RowGroup,
+    RowsWitness,
+    TableCommit,
+    Unavailable,
+    Verdict,
+    Witnesses,
+)
 from recon.model.fingerprint import of_entries
 from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans, held_by
 from recon.model.once import kept
 from recon.model.positions import is_kafka
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof, place_of
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof, memory_of, place_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -162,18 +174,50 @@ class _Recheck:
         """What is left of it, and what was repaired of it."""
         again = replace(self.finding, message=self.finding.message + self.open.since)
         if again.span is None:
-            if not any(map(self.open.includes, self.found)) and not self._is_judged_again:
-                yield again
+            if not any(map(self.open.includes, self.found)):
+                yield from self._of_no_offsets(again)
             return
         left = self.open.spans.minus(self._found_again)
         repaired = left.intersect(self._repaired).minus(self._in_question)
         where = Key(0, self.finding.topic or "", self.finding.partition or 0)
         for span in repaired:
-            found = f"{self.finding.code}, found on {self.open.first_seen:%Y-%m-%d}, is repaired"
-            message = f"{where}: {where.offsets(*span)} are accounted for: {found}"
+            message = f"{where}: {where.offsets(*span)} are accounted for: {self._is_repaired}"
             yield replace(_part(self.finding, span), code=Code.REPAIRED, message=message)
         for span in left.minus(repaired):
             yield _part(again, span)
+
+    def _of_no_offsets(self, again: Finding) -> Iterator[Finding]:
+        """What is said of a finding without offsets that the check did not find again."""
+        if self._is_put_back:
+            yield replace(self.finding, code=Code.REPAIRED, message=f"{self.finding.message}: {self._is_repaired}")
+        elif not self._is_judged_again:
+            yield again
+
+    @property
+    def _is_repaired(self) -> str:
+        """The end of a message: since when it was known, and by which RESTORE it was put right, if by one."""
+        restore = self._restore
+        by = (
+            "" if restore is None else f" by version {restore.version}, a RESTORE to version {restore.restored_version}"
+        )
+        at = "" if restore is None else f" at {restore.timestamp:%Y-%m-%d %H:%M:%S}Z"
+        return f"{self.finding.code}, found on {self.open.first_seen:%Y-%m-%d}, is repaired{by}{at}"
+
+    @property
+    def _restore(self) -> TableCommit | None:
+        """The RESTORE that undid all that changed the table, where the audit before saw the same table."""
+        table, known = self.case.table, memory_of(self.case.proof, TableVersion)
+        if table is None or known is None or known.table_id != table.log.table_id:
+            return None
+        return table.restored_over(self.finding.changed_by or ())
+
+    @property
+    def _is_put_back(self) -> bool:
+        """Whether rows that a commit took away are there again: a RESTORE undid it, and the table lacks no file."""
+        if self.finding.code is not Code.GAP or not self._is_evaluated or self._restore is None:
+            return False
+        files = self.case.table.log.files_gone if self.case.table is not None else ()
+        return not isinstance(files, Unavailable) and not files
 
     @property
     def finding(self) -> Finding:

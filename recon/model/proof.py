@@ -228,6 +228,16 @@ class SinkProof:
         )
 
 
+def told_of_gone(state: SinkProof, open_finding: OpenFinding) -> Finding:
+    """An open finding of a sink that recon.yml no longer has, with what to do about it."""
+    finding = open_finding.finding
+    why = (
+        f" (finding {open_finding.id} of pipeline {state.pipeline}, sink {state.sink}, which recon.yml no longer has "
+        f"under these names, so that no check looks at it; decide with `recon accept {open_finding.id}`)"
+    )
+    return replace(finding, message=finding.message + why)
+
+
 def memory_of(proof: SinkProof | None, kind: type[M]) -> M | None:
     """What is remembered of one kind; None for nothing."""
     return proof.memory(kind) if proof is not None else None
@@ -256,6 +266,7 @@ class Proofs:
         erasures_edited: that these entries were edited.
         erasures: how many they are, with the hash of the newest.
         erasures_unknown: why they cannot be read.
+        gone: the states of sinks of the same query that recon.yml no longer has under their names.
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
@@ -269,6 +280,7 @@ class Proofs:
     erasures_edited: Mapping[str, str] = field(default_factory=dict)
     erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     erasures_unknown: Mapping[str, str] = field(default_factory=dict)
+    gone: Sequence[SinkProof] = ()
 
     def memory(self, sink: str | None, kind: type[M]) -> M | None:
         """What earlier audits remember of a sink, of one kind; None for nothing."""

@@ -15,7 +15,7 @@ from recon.base.errors import EvidenceError, LedgerError, ReconError
 from recon.base.lazy import np
 from recon.base.limits import STATEMENT_S, within
 from recon.base.storage import Storage
-from recon.base.text import plural
+from recon.base.text import plural, some
 from recon.judge.row_counts import Counts, Processing, counted_entries
 from recon.judge.second_calls import filtered_for_sure
 from recon.judge.stateful_operators import Operators
@@ -300,7 +300,10 @@ class RecordPaths:
         if isinstance(rows, Unavailable):
             return "not read", f"the sink's rows could not be read: {rows.reason}", ()
         if record.place in rows:
-            return self._with_rows(record, found, rows[record.place])
+            outcome, said, where = self._with_rows(record, found, rows[record.place])
+            return outcome, "; ".join([said, *self._not_looked_up(found)]), where
+        if not_looked_up := self._not_looked_up(found):
+            return "not decided", "; ".join(not_looked_up), ()
         if isinstance(quarantine, Unavailable):
             return "not read", f"no row in the sink; the quarantine could not be read: {quarantine.reason}", ()
         if record.place in quarantine:
@@ -310,6 +313,17 @@ class RecordPaths:
             without: Outcome = "not decided" if self.sink.rewrites else "missing"
             return ("quarantined" if waiting else without), f"the row is in the quarantine table and {state}", files
         return self._without_row(record, found)
+
+    def _not_looked_up(self, found: Sequence[int]) -> Sequence[str]:
+        """That rows may be there which the query wrote without recon, before the hook; nothing where there are none.
+
+        They do not have the hook's columns, and recon.yml no longer names those that they have.
+        """
+        before = [] if self.sink.observed else [head for at in found if (head := self.entries.heads[at]).is_observed]
+        if not before:
+            return ()
+        which = some(dict.fromkeys(f"micro-batch {head.batch_id} (epoch {head.epoch})" for head in before))
+        return (f"rows of {which} cannot be looked up: the query wrote them without recon, before the hook",)
 
     def _with_rows(self, record: SourceRecord, found: Sequence[int], rows: Sequence[FoundRow]) -> _Found:
         where = tuple(dict.fromkeys(row.where for row in rows))

@@ -1628,6 +1628,31 @@ def micro_batch_undone_by_a_restore_is_committed_again() -> tuple[World, Judgeme
     return world, judgement
 
 
+def _deleted_and_put_back() -> tuple[World, int]:
+    """The version of the DELETE, which a RESTORE undid."""
+    world = ran(3)
+    audit(world)
+    before = max(world.commits)
+    world.delete(lambda row: row.batch_id == 1)
+    assert {"GAP", "MUTATED"} <= audit(world).codes
+    world.restore(before)
+    return world, before + 1
+
+
+@of_case(38, "MUTATED", never=("GAP",), explained=("REPAIRED",))
+def restore_that_puts_deleted_rows_back() -> tuple[World, Judgement]:
+    world, _ = _deleted_and_put_back()
+    return world, audit(world)
+
+
+@of_case(38, "MUTATED", "GAP")
+def restore_that_takes_rows_away_which_another_had_put_back() -> tuple[World, Judgement]:
+    world, deleted = _deleted_and_put_back()
+    assert "GAP" not in audit(world).codes
+    world.restore(deleted)
+    return world, audit(world)
+
+
 @of_case(73)
 def audit_after_one_to_a_future_time() -> tuple[World, Judgement]:
     world = ran(3)

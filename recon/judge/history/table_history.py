@@ -106,9 +106,13 @@ class TableHistory(SinkHistory):
         log = self.log
         if log.line is not None:
             return log.line, min(log.line, default=0) - 1
-        at, lowest, versions = max(log.commits, default=-1), min(log.commits, default=0), set[int]()
+        return self._line_of(max(log.commits, default=-1))
+
+    def _line_of(self, version: int) -> tuple[frozenset[int], int]:
+        """The same of a version, by a walk back from it."""
+        at, lowest, versions = version, min(self.log.commits, default=0), set[int]()
         while at >= lowest:
-            commit = log.commits.get(at)
+            commit = self.log.commits.get(at)
             target = commit.restored_version if commit is not None else None
             versions.add(at)
             at = at - 1 if target is None or target >= at else target
@@ -148,6 +152,18 @@ class TableHistory(SinkHistory):
     def is_undone(self, version: int) -> bool:
         """Whether a RESTORE or a rollback undid a version that was read, or that the table says it gave out."""
         return self.log.undone(version) or (version in self.log.commits and not self.stands(version))
+
+    def restored_over(self, versions: Collection[int]) -> TableCommit | None:
+        """The last RESTORE that it took to undo all of these versions; None where not all are known to be undone."""
+        if self.log.line is not None:
+            return None
+        undid = [self._undid(version) for version in versions]
+        return max((c for c in undid if c is not None), key=lambda c: c.version, default=None) if all(undid) else None
+
+    def _undid(self, version: int) -> TableCommit | None:
+        """The RESTORE that still acts and that undid a version."""
+        reaching = ((commit, commit.restored_version) for commit in self.acting)
+        return next((c for c, target in reaching if target is not None and target < version < c.version), None)
 
     @cached_property
     def restores(self) -> Sequence[int]:
@@ -460,9 +476,20 @@ class TableHistory(SinkHistory):
 
     @cached_property
     def judged(self) -> Sequence[TableCommit]:
-        """The commits that still count behind those that earlier audits judged, or behind the first claimed one."""
+        """The commits that still count behind those that earlier audits judged, or behind the first claimed one.
+
+        Those that count again are judged again.
+        """
         first = self.first_claimed if self.is_complete else self.looked_up_to
-        return [commit for commit in self.acting if commit.version > first]
+        return [commit for commit in self.acting if commit.version > first or commit.version in self._acting_again]
+
+    @cached_property
+    def _acting_again(self) -> Collection[int]:
+        """The versions that a RESTORE had undone when the audit before looked, and that a later one brought back."""
+        if self.is_complete or self.log.line is not None:
+            return ()
+        acted, floor = self._line_of(self.looked_up_to)
+        return {c.version for c in self.acting if floor < c.version <= self.looked_up_to} - acted
 
     @cached_property
     def removals(self) -> Sequence[TableCommit]:
@@ -487,7 +514,11 @@ class TableHistory(SinkHistory):
         """The others: the log does not tell whose rows they took. What was said of them by a proof is said."""
         certain = {commit.version for commit in self.own_removals}
         judged = self.known_version if self.proof is not None else -1
-        return [c for c in self.removals if c.version not in certain and c.version > judged]
+        return [
+            c
+            for c in self.removals
+            if c.version not in certain and (c.version > judged or c.version in self._acting_again)
+        ]
 
     @cached_property
     def written(self) -> Mapping[int, EntryHead | ReconStamp]:

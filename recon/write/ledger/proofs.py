@@ -199,6 +199,15 @@ class ProofTable:
             if open_finding.finding.code is Code.TAMPERED and open_finding.accepted is None:
                 yield f"an audit found, and nobody accepted: {open_finding.finding.message}"
 
+    def chains(self) -> list[tuple[str, str]]:
+        """Every (pipeline, sink) that has states, sorted.
+
+        Raises:
+            LedgerError: the table cannot be read.
+        """
+        names = ("pipeline", "sink")
+        return sorted(set(arrow.tuples(self.store.read(Filter(), names), *names)))
+
     def length(self, pipeline: str, sink: str) -> int:
         """How many states of a sink there are."""
         return self.store.length(chain_id(pipeline, sink))

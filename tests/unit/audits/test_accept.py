@@ -12,14 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from recon import accept, open_findings
+from recon.audits.run import run_audit
+from recon.audits.summary import unanswered
 from recon.base.errors import ConfigError, LedgerError
 from recon.judge.memories import MEMORIES
 from recon.model import Code, Finding
-from recon.model.proof import OpenFinding, SinkProof
+from recon.model.proof import OpenFinding, Proofs, SinkProof
 from recon.model.wire.proof import dump_proof, parse_proof
 from recon.project import Project, load
 from recon.write.ledger import open_ledger
-from recon.write.ledger.proofs import PROOF, ProofEdited
+from recon.write.ledger.proofs import PROOF, ProofEdited, ProofTable
 from tests.support.messages import raises, same_message
 from tests.unit.cli.test_cli import BASE, Ended, recon  # noqa: F401
 
@@ -163,3 +165,64 @@ def test_a_state_that_an_older_version_stored_has_findings_without_a_topic_id(la
     for one in document["open"]:
         assert one["finding"].pop("topic_id") is None
     assert parse_proof(json.dumps(document), MEMORIES).open == state.open
+
+
+@pytest.mark.parametrize("old", ["  - name: orders\n    checkpoint", "      - name: orders\n        target"])
+def test_what_is_open_under_names_that_are_gone_is_listed_and_accepted(lake: Project, tmp_path: Path, old: str) -> None:
+    known = {found.id for found in open_findings(lake)}
+    (tmp_path / "recon.yml").write_text(BASE.replace(old, old.replace("orders", "renamed", 1)))
+    renamed = load(tmp_path)
+    assert {found.id for found in open_findings(renamed)} == known
+    for finding in known:
+        accept(renamed, finding, reason="not needed", by="Ada")
+    assert all(found.accepted is not None for found in open_findings(renamed))
+
+
+def test_what_is_open_of_a_sink_that_is_gone_refutes_until_it_is_accepted(lake: Project) -> None:
+    state = open_ledger(lake).proofs.newest("orders", "orders")
+    assert state is not None
+    first, *others = unanswered([], Proofs(gone=[state]))
+    assert len(others) == 2
+    assert "sink orders, which recon.yml no longer has under these names" in first.message
+    for finding in {found.id for found in open_findings(lake)}:
+        accept(lake, finding, reason="not needed", by="Ada")
+    state = open_ledger(lake).proofs.newest("orders", "orders")
+    assert state is not None
+    assert not unanswered([], Proofs(gone=[state]))
+
+
+@pytest.mark.parametrize(
+    "names", [("--pipeline", "orders"), ("--sink", "orders"), ("--pipeline", "orders", "--sink", "orders")]
+)
+def test_findings_takes_names_that_only_the_proof_has(
+    lake: Project,
+    tmp_path: Path,
+    recon: Callable[..., Ended],  # noqa: F811
+    names: tuple[str, ...],
+) -> None:
+    (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
+    listed = json.loads(recon("findings", *names, "--output", "json").out)
+    assert {found["id"] for found in listed} == {found.id for found in open_findings(lake)}
+    assert recon("findings", "--pipeline", "order").code == 2
+
+
+def test_an_audit_notes_what_is_open_of_a_pipeline_that_is_gone(lake: Project, tmp_path: Path) -> None:
+    (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
+    renamed = load(tmp_path)
+    noted = [note for note in run_audit(renamed, no_spark=True).notes if "no longer has" in note]
+    assert len(noted) == 1
+    assert "`recon findings --pipeline orders --sink orders`" in noted[0]
+    assert "pipeline orders, sink orders" in noted[0]
+    assert "2 open findings, on which no answer here rests" in noted[0]
+    for finding in {found.id for found in open_findings(renamed)}:
+        accept(renamed, finding, reason="not needed", by="Ada")
+    assert not [note for note in run_audit(renamed, no_spark=True).notes if "no longer has" in note]
+
+
+def test_the_proof_is_asked_for_names_once(lake: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recon.yml").write_text(BASE.replace("name: orders\n", "name: renamed\n"))
+    asked: list[object] = []
+    chains = ProofTable.chains
+    monkeypatch.setattr(ProofTable, "chains", lambda table: asked.append(table) or chains(table))
+    run_audit(load(tmp_path), no_spark=True)
+    assert len(asked) == 1

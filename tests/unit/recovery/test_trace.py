@@ -9,15 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from recon import trace
 from recon.base.errors import ConfigError, LedgerError
 from recon.model import REMOVALS, LedgerEntry
 from recon.model.offsets import OffsetSpan
 from recon.model.sample import SampledPath
-from recon.project import Project
+from recon.project import Project, load
 from tests.support import ledger_entries
 from tests.support.broker import Broker
 from tests.support.messages import raises
@@ -202,6 +203,17 @@ def test_rows_that_carry_their_source_in_columns_of_the_users_own(tmp_path: Path
     looked(project)
     DeltaTable(str(stream.table)).optimize.compact()
     assert [trace(project, f"t/0/{n}").paths[0].outcome for n in (3, 13)] == ["found", "found"]
+    adopted = "".join(
+        line
+        for line in (tmp_path / "recon.yml").read_text().splitlines(keepends=True)
+        if not line.strip().startswith(("write:", "source_columns:"))
+    )
+    (tmp_path / "recon.yml").write_text(adopted)
+    stamped = pa.table({"_batch_id": [2], "_source_topic": ["t"], "_source_partition": [0], "_source_offset": [20]})
+    write_deltalake(str(stream.table), stamped, mode="append", schema_mode="merge")
+    (path,) = trace(load(tmp_path), "t/0/3", all_rows=True).paths
+    assert path.outcome == "not decided"
+    assert path.said.startswith("rows of micro-batch 0 (epoch 0) cannot be looked up")
 
 
 def test_a_pipeline_that_reads_another_topic_now(lake: Lake) -> None:  # noqa: F811
