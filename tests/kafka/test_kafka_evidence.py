@@ -265,7 +265,6 @@ def test_no_consumer_group_is_left_behind(kafka: LocalKafka, topic: MakeTopic) -
     kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})
     evidence.read(conf(kafka), [name], isolation_level="read_committed", positions={(name, 0): 0})
     groups = AdminClient(conf(kafka)).list_consumer_groups(request_timeout=120).result()
-    assert groups.errors == []
     assert [g.group_id for g in groups.valid if g.group_id.startswith("recon-")] == []
 
 

@@ -490,6 +490,13 @@ class _Evaluation:
 
     def _report_edited(self) -> None:
         """An edited plan with which the next start reads offsets again. What it leaves out is a GAP of the ledger."""
+        for found in self.writes.entered.edits.values():
+            if found.lacks and not self._too_late(found.batch, found.batch.planned_at):
+                message = (
+                    f"{found.says}: it lacks {some(map(str, found.lacks))}, which the micro-batch read; a start that "
+                    "needs this file takes them for new; put it back from a copy, else accept this"
+                )
+                self._say(found.batch, Code.INCONCLUSIVE, message)
         edit = self.writes.entered.pending
         if edit is None or not edit.back or self._too_late(edit.batch, edit.batch.planned_at):
             return

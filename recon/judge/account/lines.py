@@ -367,23 +367,26 @@ def _unnamed(account: SinkAccount, counts: Counts, source: Source) -> SinkAccoun
 
 
 def _accepted(account: SinkAccount, proof: SinkProof | None) -> SinkAccount:
-    """The account with what somebody accepted: it stays what it is, and how it is known says so.
-
-    A finding without offsets is about all of its micro-batch.
-    """
-    accepted = [open_ for open_ in (proof.open if proof is not None else ()) if open_.accepted is not None]
-    if not accepted:
-        return account
+    """The account with what somebody accepted: it stays what it is, and how it is known says so."""
     bad, how = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED]), account.how.copy()
-    whole = {(open_.finding.epoch, open_.finding.batch_id) for open_ in accepted if open_.finding.span is None}
-    entries = [entry for entry, write in enumerate(account.writes) if (write.epoch, write.batch_id) in whole]
-    how[bad & np.isin(account.entry, entries)] = KNOWN.index(HowKnown.ACCEPTED)
-    known = _of_findings(proof, account.topics, lambda open_: open_.accepted is not None, {})
+    how[bad & np.isin(account.entry, _accepted_whole(account, proof))] = KNOWN.index(HowKnown.ACCEPTED)
+    known = _of_findings(proof, account.topics, _is_accepted, {})
     for (topic, partition), several in known.items():
         mine = bad & (account.topic == topic) & (account.partition == partition)
         for span, *_ in several:
             how[mine & (account.start >= span.start) & (account.end <= span.end)] = KNOWN.index(HowKnown.ACCEPTED)
     return account.replace(how=how)
+
+
+def _accepted_whole(account: SinkAccount, proof: SinkProof | None) -> list[int]:
+    """The entries of which all was accepted: a finding without offsets is about all of its micro-batch."""
+    accepted = (open_.finding for open_ in (proof.open if proof else ()) if _is_accepted(open_))
+    whole = {(finding.epoch, finding.batch_id) for finding in accepted if finding.span is None}
+    return [entry for entry, write in enumerate(account.writes) if (write.epoch, write.batch_id) in whole]
+
+
+def _is_accepted(open_: OpenFinding) -> bool:
+    return open_.accepted is not None
 
 
 _HARMED = (OffsetClass.DELETED, OffsetClass.REMOVED, OffsetClass.LOST, OffsetClass.NOT_KNOWN)

@@ -52,6 +52,16 @@ def unread(covered: Coverage, proof: SinkProof | None) -> Iterator[Unread]:
     A query begins with a table as it is, or with the version that it was told. What audits before saw read is not left
     out: a partition that micro-batches did not read for a while has no entry among the period's anchors.
     """
+    yield from _before_the_first(covered, proof)
+    for key, incarnation, hole in judged_holes(covered):
+        missed = Unread(key, incarnation, Span(hole.start, hole.end), hole)
+        # Where the last micro-batch before the period did not read the partition, an earlier one may have.
+        certain = covered.judged(hole.before.last) or hole.before.last == covered.last_anchor
+        yield from [missed] if certain else _apart(missed, None, covered, proof)
+
+
+def _before_the_first(covered: Coverage, proof: SinkProof | None) -> Iterator[Unread]:
+    """What was left out before the first offset of a topic partition that was read."""
     anywhere = _may_start_anywhere(covered)
     for key, incarnations in covered.incarnations.items():
         for number, incarnation in enumerate(incarnations if is_kafka(key.topic) else ()):
@@ -60,11 +70,6 @@ def unread(covered: Coverage, proof: SinkProof | None) -> Iterator[Unread]:
             if below and covered.judged(first.first) and (number or key not in anywhere):
                 former = incarnations[number - 1] if number else None
                 yield from _apart(Unread(key, incarnation, Span(0, below), again=number > 0), former, covered, proof)
-    for key, incarnation, hole in judged_holes(covered):
-        missed = Unread(key, incarnation, Span(hole.start, hole.end), hole)
-        # Where the last micro-batch before the period did not read the partition, an earlier one may have.
-        certain = covered.judged(hole.before.last) or hole.before.last == covered.last_anchor
-        yield from [missed] if certain else _apart(missed, None, covered, proof)
 
 
 def _apart(

@@ -23,12 +23,14 @@ class Edit:
         entry: the place of the entry that was made of the plan before.
         ahead: the offsets from the entry's end to the plan's, by topic partition.
         back: the offsets that the entry has, and that the next start reads again.
+        lacks: the topic partitions that the entry read, and the plan does not have.
     """
 
     batch: CheckpointBatch
     entry: int
     ahead: Mapping[Key, Span]
     back: Mapping[Key, Span]
+    lacks: Sequence[Key]
 
     @property
     def says(self) -> str:
@@ -79,14 +81,15 @@ class Entered:
         return head.is_micro_batch and head.is_made_of(batch.planned_at)
 
     def _edit(self, batch: CheckpointBatch, entry: int) -> Edit | None:
-        """How the plan's end offsets differ from those of an entry; None where they do not."""
+        """How the plan's topic partitions and end offsets differ from those of an entry; None where they do not."""
         plan, held = planned_ranges(batch), by_key(self._ranges[entry])
         moved = _ends(plan, held)
         ahead = {key: Span(end, planned) for key, (end, planned) in moved.items() if planned > end}
         back = {key: Span(planned, end) for key, (end, planned) in moved.items() if planned < end}
-        if not ahead and not back:
+        lacks = _lacking(batch, held)
+        if not (ahead or back or lacks):
             return None
-        return Edit(batch, entry, ahead, back if batch.committed else _again(plan, held))
+        return Edit(batch, entry, ahead, back if batch.committed else _again(plan, held), lacks)
 
     @cached_property
     def edits(self) -> Mapping[int, Edit]:
@@ -140,6 +143,11 @@ def _again(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> Mapping[Ke
     """What a micro-batch that Spark did not finish reads of its entry once more."""
     hulls = {key: Spans.of([plan[key].span]).intersect(spans).hull for key, spans in held.items() if key in plan}
     return {key: hull for key, hull in hulls.items() if hull is not None}
+
+
+def _lacking(batch: CheckpointBatch, held: Mapping[Key, Spans]) -> Sequence[Key]:
+    """The topic partitions of an entry that a plan does not have. One whose starts are not known may lack some."""
+    return sorted(held.keys() - planned_ranges(batch).keys()) if batch.starts_known else ()
 
 
 def _ends(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> Mapping[Key, tuple[int, int]]:

@@ -448,11 +448,17 @@ class TableHistory(SinkHistory):
         out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
         entry on may follow rows of others, and double them.
         """
-        # What was there before recon observed its query, the first audit compares, where rows name their records.
-        compared = self.columns_named and not self.ledger.anchors and not (self.proof and self.proof.position)
         observed = any(head.is_observed for head in self.heads[:1])
-        first = -1 if self.is_complete and (compared or not observed) else self.first_claimed
+        first = -1 if self.is_complete and (self._compares_earlier or not observed) else self.first_claimed
         return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
+
+    @property
+    def _compares_earlier(self) -> bool:
+        """Whether this audit is the first to compare what was there before recon observed the query.
+
+        It does where recon.yml names the columns that say which record a row is of.
+        """
+        return self.columns_named and not self.ledger.anchors and not (self.proof and self.proof.position)
 
     def _may_meet_own(self, commit: TableCommit) -> bool:
         """Whether a commit is of others, and may have rows of our offsets, or have taken some away."""

@@ -203,12 +203,23 @@ class MicroBatch:
         return next((answer for _, answer in self.answers if isinstance(answer, str)), "")
 
     @property
+    def was_proved(self) -> bool:
+        """Whether an earlier audit proved it, and Kafka no longer has all of its records."""
+        head, proof = self.head, self.against.proof
+        if proof is None or head.sequence > proof.position:
+            return False
+        of_open = {(open_.finding.epoch, open_.finding.batch_id) for open_ in proof.open}
+        return (head.epoch, head.batch_id) not in of_open and bool(self.unread)
+
+    @property
     def stands_by_counts(self) -> bool:
         """Whether numbers of rows prove as much as they can, as Kafka does not show its records any more.
 
-        They do not where it is in partitions that have offsets without a record.
+        They do not where it is in partitions that have offsets without a record, unless an earlier audit proved it.
         """
-        return bool(self.unread) and self.against.lacks_source and not self.against.is_holed(self.entry)
+        if not self.unread or not self.against.lacks_source:
+            return False
+        return self.was_proved or not self.against.is_holed(self.entry)
 
     @property
     def of_aborted(self) -> Fault:
