@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
@@ -33,17 +33,28 @@ _NAMED = 5  # ranges of doubled offsets of a micro-batch that are findings of th
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierBatches(SinkMemory):
-    """That micro-batches ran before the first one that the proof speaks of."""
+    """That micro-batches ran before the first one that the proof speaks of.
+
+    `wrote_rows` is whether they may have left rows in the table which the first audit did not compare.
+    """
 
     name: ClassVar[str] = "earlier_batches"
+    format: ClassVar[int] = 2
+    wrote_rows: bool
 
     @override
     @classmethod
     def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
         known = before if audit.before is not None and audit.before.position else None
         told = any(f.code is Code.UNWITNESSED for r in audit.results for f in r.findings)
-        ran = told and _ran_before(audit.ledger, history_of(audit.witnesses, audit.ledger))
-        return known or (cls() if ran else None)
+        if known is not None or not told:
+            return known
+        return cls(wrote_rows=_ran_before(audit.ledger, history_of(audit.witnesses, audit.ledger)))
+
+    @override
+    @classmethod
+    def upgraded(cls, fields: Any, version: int) -> Any:
+        return {"wrote_rows": True}  # the first version compared none
 
 
 def judge_surplus(counts: Counts, code: Code, findings: Findings) -> None:
@@ -242,7 +253,8 @@ def _digest(group: RowGroup) -> str:
 
 def _wrote_before(sink: SinkRows) -> bool:
     """Whether the table had rows of the query before the first entry, perhaps of a topic that was created again."""
-    return memory_of(sink.proof, EarlierBatches) is not None or _ran_before(sink.ledger, sink.table)
+    earlier = memory_of(sink.proof, EarlierBatches)
+    return (earlier is not None and earlier.wrote_rows) or _ran_before(sink.ledger, sink.table)
 
 
 def _ran_before(ledger: LedgerSlice, table: TableHistory | None) -> bool:

@@ -28,7 +28,7 @@ from recon.model.wire.proof import UnknownFieldError, dump_proof, parse_proof
 # Two states of a version that stored what is remembered in fields of the state: with all of it, and with none.
 WITH_ALL, WITH_NONE = (Path(__file__).parent / "stored_states.jsonl").read_text(encoding="utf-8").splitlines()
 ALL: tuple[SinkMemory, ...] = (
-    EarlierBatches(),
+    EarlierBatches(wrote_rows=True),
     Filtered(),
     TableVersion(table_id="t-1", version=8),
     CountedRows(at=7, rows=40),
