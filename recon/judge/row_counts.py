@@ -111,8 +111,14 @@ class Counts:
         return self.covered.slice
 
     def ranges_of(self, entry: int) -> list[OffsetSpan]:
-        """What an entry read."""
-        return [read for read in self.ledger.ranges.of(entry) if read.span.size > 0]
+        """What an entry read; under the topic id that earlier and later entries tell, where it has none itself."""
+        read = [read for read in self.ledger.ranges.of(entry) if read.span.size > 0]
+        return [self._named(entry, of) if of.topic_id is None else of for of in read]
+
+    def _named(self, entry: int, read: OffsetSpan) -> OffsetSpan:
+        key = Key(read.source, read.topic, read.partition)
+        incarnation = self.covered.incarnation_of(key, entry, read.start_offset)
+        return read._replace(topic_id=incarnation.topic_id) if incarnation is not None else read
 
     @cached_property
     def open(self) -> list[int]:

@@ -6,6 +6,7 @@ prove a micro-batch that left nothing out; else by numbers per micro-batch (`cou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,9 +24,9 @@ from recon.judge.rows.of_sink import CHECK, RowEvidence, source_counts
 from recon.judge.rows.reasons import added_by_others
 from recon.judge.rows.sink_rows import SinkRows
 from recon.judge.source import Source
-from recon.model import Witnesses
+from recon.model import Finding, Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
-from recon.model.grouping import grouped
+from recon.model.grouping import grouped, spans_by
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.model.positions import is_kafka
 from recon.model.proof import OpenFinding, SinkProof
@@ -62,7 +63,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts.repaired), _COUNTED),
+        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -79,17 +80,16 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
         doubled=twice,
         doubts=unclear,
     )
-    account = _accepted(_doubted(account, standing(case)), case.proof)
+    account = _accepted(_doubted(account, standing(case)), case.proof, counts)
     return _unnamed(_by_the_log(account, counts), counts, case.source)
 
 
 def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) -> Iterator[AccountLine]:
     """What no micro-batch read; `numbers` gets the topics of which none read anything."""
     read, seen = list(numbers), dict[tuple[Key, str | None], GrowingSpans]()
-    others_wrote = bool(added_by_others(case))  # rows without a _batch_id do not say what they are of
-    for skipped in never_read(
-        case.counts.covered, case.source, case.proof, lost=not others_wrote, observed=case.observed
-    ):
+    # Rows without a _batch_id do not say what they are of; and of a commit that is gone nobody knows what it wrote.
+    lost = not added_by_others(case) and _shows_all(case)
+    for skipped in never_read(case.counts.covered, case.source, case.proof, lost=lost, observed=case.observed):
         topic, topic_id = skipped.key.topic, skipped.incarnation.topic_id
         # A log that got shorter has an offset twice: it counts once, as it was read first.
         new = seen.setdefault((skipped.key, topic_id), GrowingSpans()).add(*skipped.span)
@@ -103,6 +103,15 @@ def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) ->
         found += [(span, skipped.offset_class, skipped.how) for span in spans.minus(present)]
         for span, offset_class, how in found:
             yield AccountLine(number, skipped.key.partition, *span, span.size, offset_class, how, -1)
+
+
+def _shows_all(case: SinkCase) -> bool:
+    """Whether the table's log, where it has one, has every commit since the last one that earlier audits judged."""
+    table, ledger = case.table, case.ledger
+    before = [head.sink_version + 1 for head in ledger.heads[: ledger.anchors] if head.sink_version is not None]
+    judged = [head.sink_version for head in ledger.heads[ledger.anchors :] if head.sink_version is not None]
+    first = max(before, default=min(judged, default=None))
+    return table is None or first is None or min(table.log.commits, default=first) <= first
 
 
 # -- what was read, each offset once ---------------------------------------------------------------------------------
@@ -185,11 +194,23 @@ def _exact(counts: Counts, topics: Sequence[Topic], ranges: _Ranges, rows: SinkR
         if rows is not None and (rows.writing.observed or not heads[entry].is_observed):
             of = rows.rows.of
             looked_for[entry] = of is None or (heads[entry].epoch, heads[entry].batch_id) in of
-    # Rows carry neither the topic's id nor the source: where several are read, they do not tell which is theirs.
-    names = [name for _, name, _ in topics]
-    alone = np.array([names.count(name) == 1 for name in names], np.bool_)
-    by_rows = looked_for[ranges.entry] & alone[ranges.topic]
+    by_rows = looked_for[ranges.entry] & ~_shared(topics, ranges)
     return whole[ranges.entry] & ~by_rows, by_rows
+
+
+def _shared(topics: Sequence[Topic], ranges: _Ranges) -> Bools:
+    """Which micro-batches read offsets that another topic of the name has, too, or another source read.
+
+    Rows carry neither the topic's id nor the source: they do not tell whose they are.
+    """
+    names, shared = [name for _, name, _ in topics], np.zeros(len(ranges.start), np.bool_)
+    for name in {name for name in names if names.count(name) > 1}:
+        several = np.isin(ranges.topic, [at for at, of in enumerate(names) if of == name])
+        for partition in np.unique(ranges.partition[several]).tolist():
+            mine = several & (ranges.partition == partition)
+            end = [ranges.end[mine & (ranges.topic == at)].max(initial=0) for at in np.unique(ranges.topic[mine])]
+            shared |= mine & (ranges.start < sorted(end)[-2])
+    return np.isin(ranges.entry, ranges.entry[shared])
 
 
 _Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]]  # by topic and partition
@@ -197,13 +218,15 @@ _Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]] 
 
 def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
     """What is known of offsets without a row."""
-    number = {(source, name): at for at, (source, name, _) in enumerate(topics)}
-    pieces = [(found.piece, found) for found in (without_row(rows) if rows is not None else ())]
-    return grouped(
-        ((number[piece.key[:2]], piece.key.partition), (Span(piece.start, piece.end), found.offset_class, found.how))
-        for piece, found in pieces
-        if piece.key[:2] in number
-    )
+    if rows is None:
+        return {}
+    number, known = {topic: at for at, topic in enumerate(topics)}, []
+    for piece, offset_class, how, _ in without_row(rows):
+        read_of = rows.counts.covered.incarnation_of(piece.key, piece.entry, piece.start)
+        at = number.get((*piece.key[:2], read_of.topic_id if read_of is not None else None))
+        if at is not None:
+            known.append(((at, piece.key.partition), (Span(piece.start, piece.end), offset_class, how)))
+    return grouped(known)
 
 
 def _is_remembered(open_: OpenFinding) -> bool:
@@ -215,9 +238,9 @@ def _of_findings(
     proof: SinkProof | None,
     topics: Sequence[Topic],
     wanted: Callable[[OpenFinding], bool],
-    repaired: Mapping[tuple[str, int], Spans],
+    counts: Counts | None = None,
 ) -> _Known:
-    """The offsets of some findings of earlier audits, as lost or removed since; but those that repairs read again."""
+    """The offsets of some findings of earlier audits, as lost or removed since; but those that were written again."""
     known = []
     for open_ in filter(wanted, proof.open if proof is not None else ()):
         found = open_.finding
@@ -225,10 +248,32 @@ def _of_findings(
         for at, (_, name, topic_id) in enumerate(topics):
             if found.span is None or found.partition is None or not is_of(found, name, topic_id):
                 continue
-            where = (at, found.partition)
-            for span in Spans.of([found.span]).minus(repaired.get((name, found.partition), Spans())):
-                known.append((where, (span, of_class, HowKnown.REMEMBERED)))
+            where, spans = (at, found.partition), Spans.of([found.span])
+            read, written = _read_since(proof, counts, found) if proof and counts else (Spans(), Spans())
+            known += [(where, (span, of_class, HowKnown.REMEMBERED)) for span in spans.minus(read)]
+            known += [(where, (span, *_NOT_KNOWN)) for span in read.minus(written)]
     return grouped(known)
+
+
+_NOT_KNOWN = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING)
+
+
+def _read_since(proof: SinkProof, counts: Counts, found: Finding) -> tuple[Spans, Spans]:
+    """The offsets of a finding that a repair, or a micro-batch after it, read; and those of which each has a row."""
+    stretches = counts.judged.get((found.topic or "", found.partition or 0))
+    of_finding, changed = Spans.of([found.span] if found.span else ()), max(found.changed_by or (0,))
+    read, written = list[Span](), list[Span]()
+    for piece in stretches.readings(of_finding) if stretches is not None else ():
+        head, counted, span = (
+            counts.ledger.heads[piece.entry],
+            counts.counted[piece.entry],
+            Span(piece.start, piece.end),
+        )
+        later = (head.sink_version or 0) > changed if changed else head.sequence > proof.position
+        if later or head.is_repair:
+            read.append(span)
+            written += [span] if counted.proved and not (counted.dropped or counted.quarantined) else []
+    return Spans.of(read), Spans.of(written)
 
 
 def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:
@@ -366,16 +411,36 @@ def _unnamed(account: SinkAccount, counts: Counts, source: Source) -> SinkAccoun
     return account.replace(topic=topic, topics=list(numbers))
 
 
-def _accepted(account: SinkAccount, proof: SinkProof | None) -> SinkAccount:
+def _accepted(account: SinkAccount, proof: SinkProof | None, counts: Counts) -> SinkAccount:
     """The account with what somebody accepted: it stays what it is, and how it is known says so."""
     bad, how = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED]), account.how.copy()
     how[bad & np.isin(account.entry, _accepted_whole(account, proof))] = KNOWN.index(HowKnown.ACCEPTED)
-    known = _of_findings(proof, account.topics, _is_accepted, {})
+    known = _of_findings(proof, account.topics, _is_accepted)
     for (topic, partition), several in known.items():
         mine = bad & (account.topic == topic) & (account.partition == partition)
         for span, *_ in several:
             how[mine & (account.start >= span.start) & (account.end <= span.end)] = KNOWN.index(HowKnown.ACCEPTED)
+    # Where a micro-batch has a number alone, what was accepted may be as many of its offsets.
+    numbers = bad & (account.start < 0)
+    for entry, offsets in _accepted_offsets(proof, counts).items() if numbers.any() else ():
+        mine = numbers & (account.entry == entry)
+        if account.offsets[mine].sum() <= offsets:
+            how[mine] = KNOWN.index(HowKnown.ACCEPTED)
     return account.replace(how=how)
+
+
+def _accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
+    """How many offsets of each entry somebody accepted."""
+    accepted = spans_by(
+        ((o.finding.topic or "", o.finding.partition or 0), o.finding.span)
+        for o in (proof.open if proof else ())
+        if _is_accepted(o) and o.finding.span is not None
+    )
+    found = Counter[int]()
+    for where, spans in accepted.items():
+        for piece in counts.judged[where].readings(spans) if where in counts.judged else ():
+            found[piece.entry] += piece.size
+    return found
 
 
 def _accepted_whole(account: SinkAccount, proof: SinkProof | None) -> list[int]:

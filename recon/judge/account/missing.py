@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from recon.base.text import plural
+from recon.judge.account.by_count import shares
 from recon.judge.account.fold import Classified, Told, folded
 from recon.judge.account.recorded import LEFT_OUT, looked_for, recorded
 from recon.judge.account.records import RECORDS
@@ -13,11 +14,12 @@ from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
 from recon.judge.history.table_history import removes_rows
 from recon.judge.row_counts import Piece
+from recon.judge.rows.rewriting import SourceCounts
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
 from recon.model import Code
 from recon.model.account import OffsetClass
 from recon.model.ledger import named
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
 
 _WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
 
@@ -64,6 +66,7 @@ def judge_missing(sink: SinkRows, found: Sequence[Classified]) -> Counter[str]:
         else:
             sink.report(what.code, pieces, what.what, records=what.records, undecidable=what.undecidable)
     _judge_lost(sink)
+    _judge_hidden(sink)
     had_a_row = any(each.offset_class is OffsetClass.REMOVED or each.told == LEFT_OUT for each in found)
     _report_other_pipelines(sink, removed=had_a_row)
     return tell_explained(explained, "row", sink.findings)
@@ -98,6 +101,55 @@ def _of_recreated(sink: SinkRows) -> set[int]:
     """The entries of topic partitions that were read under several topic ids."""
     several = [stretches for stretches in sink.counts.judged.values() if stretches.incarnations > 1]
     return {piece.entry for stretches in several for piece in stretches.readings(stretches.ranges)}
+
+
+def _judge_hidden(sink: SinkRows) -> None:
+    """Offsets without a row, as counts tell, where a row of another topic of the name has the same offset."""
+    named_already = Counter[tuple[int | None, int | None]]()
+    for found in sink.findings.items:
+        named_already[found.epoch, found.batch_id] += Span(*found.span).size if found.span is not None else 0
+    for entry, offsets in hidden(sink).items():
+        head, proof, against = sink.ledger.heads[entry], sink.proof, _against(sink)
+        was_proved = proof is not None and proof.judged(head, sink.ledger)
+        if was_proved or named_already[head.epoch, head.batch_id] >= _without(sink, entry):
+            continue
+        unsure = [s for s in shares(against, entry, sink.counts.width[entry], rewrites=False) if s.offset_class in _BAD]
+        if unsure:
+            message = (
+                f"{named(head)} left {plural(offsets, 'offset')} without a row, where rows of another topic of the "
+                "name have the same offsets; whether they had records is not known: compare the rows with the former "
+                "topic's records, then accept it"
+            )
+            sink.findings.add(Code.INCONCLUSIVE, message, head=head, undecidable=True)
+
+
+def hidden(sink: SinkRows) -> Mapping[int, int]:
+    """How many offsets without a row each entry has beyond those that the rows show.
+
+    Rows carry no topic id: of a topic that was created again, rows stand at the former one's offsets.
+    """
+    found, shown = dict[int, int](), recorded(sink)
+    seen = Counter[int](shown[1].of_entry)
+    for each in shown[0]:
+        seen[each.piece.entry] += each.piece.size
+    for entry in _of_recreated(sink).intersection(sink.counts.counted) if sink.rows.of is None else ():
+        counted, without = sink.counts.counted[entry], _without(sink, entry)
+        if counted.deficit and not (counted.explodes or counted.doubted) and without > seen[entry]:
+            found[entry] = without - seen[entry]
+    return found
+
+
+def _without(sink: SinkRows, entry: int) -> int:
+    """How many offsets of an entry have no row of the sink, as counts tell."""
+    counted = sink.counts.counted[entry]
+    return (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
+
+
+def _against(sink: SinkRows) -> SourceCounts:
+    return SourceCounts(sink.counts, sink.source, sink.proof, sink.writing.declared, sink.writing.observed, False)
+
+
+_BAD = (OffsetClass.NOT_KNOWN, OffsetClass.LOST)
 
 
 def _read_again(sink: SinkRows, entry: int) -> int:
