@@ -125,6 +125,11 @@ class Counts:
         """Entries that counts alone do not prove."""
         return [entry for entry, counts in self.counted.items() if not counts.proved]
 
+    def is_whole(self, entry: int) -> bool:
+        """Whether counts prove that an entry wrote a row of each of its offsets."""
+        counted = self.counted[entry]
+        return counted.proved and not (counted.dropped or counted.quarantined)
+
     @cached_property
     def only_rebuilt(self) -> bool:
         """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
@@ -137,8 +142,8 @@ class Counts:
         heads = self.ledger.heads
         return by_partition(
             read
-            for entry, counted in self.counted.items()
-            if heads[entry].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
+            for entry in self.counted
+            if heads[entry].is_repair and self.is_whole(entry)
             for read in self.ranges_of(entry)
         )
 

@@ -19,7 +19,7 @@ from recon.judge.account.standing import Standing, standing
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation
 from recon.judge.kafka.topic_ids import is_of
-from recon.judge.row_counts import Counts
+from recon.judge.row_counts import Counts, Piece
 from recon.judge.rows.of_sink import CHECK, RowEvidence, source_counts
 from recon.judge.rows.reasons import added_by_others
 from recon.judge.rows.sink_rows import SinkRows
@@ -189,8 +189,8 @@ def _exact(counts: Counts, topics: Sequence[Topic], ranges: _Ranges, rows: SinkR
     """Which ranges are in rows whole, by the counts of the write, and of which the rows were looked for."""
     heads = counts.covered.slice.heads
     whole, looked_for = np.zeros(len(heads), np.bool_), np.zeros(len(heads), np.bool_)
-    for entry, counted in counts.counted.items():
-        whole[entry] = counted.proved and not counted.dropped and not counted.quarantined
+    for entry in counts.counted:
+        whole[entry] = counts.is_whole(entry)
         if rows is not None and (rows.writing.observed or not heads[entry].is_observed):
             of = rows.rows.of
             looked_for[entry] = of is None or (heads[entry].epoch, heads[entry].batch_id) in of
@@ -244,36 +244,36 @@ def _of_findings(
     known = []
     for open_ in filter(wanted, proof.open if proof is not None else ()):
         found = open_.finding
-        of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
-        for at, (_, name, topic_id) in enumerate(topics):
-            if found.span is None or found.partition is None or not is_of(found, name, topic_id):
-                continue
-            where, spans = (at, found.partition), Spans.of([found.span])
-            read, written = _read_since(proof, counts, found) if proof and counts else (Spans(), Spans())
-            known += [(where, (span, of_class, HowKnown.REMEMBERED)) for span in spans.minus(read)]
-            known += [(where, (span, *_NOT_KNOWN)) for span in read.minus(written)]
+        of_topics = [at for at, (_, name, topic_id) in enumerate(topics) if is_of(found, name, topic_id)]
+        known += [((at, found.partition or 0), part) for part in _known_of(found, proof, counts) for at in of_topics]
     return grouped(known)
 
 
-_NOT_KNOWN = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING)
+def _known_of(
+    found: Finding, proof: SinkProof | None, counts: Counts | None
+) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
+    if found.span is None or found.partition is None:
+        return
+    of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
+    later = _read_since(proof, counts, found) if proof and counts else []
+    read = Spans.of((piece.start, piece.end) for piece in later)
+    written = Spans.of((piece.start, piece.end) for piece in later if counts and counts.is_whole(piece.entry))
+    yield from ((part, of_class, HowKnown.REMEMBERED) for part in Spans.of([found.span]).minus(read))
+    yield from ((part, OffsetClass.NOT_KNOWN, HowKnown.NOTHING) for part in read.minus(written))
 
 
-def _read_since(proof: SinkProof, counts: Counts, found: Finding) -> tuple[Spans, Spans]:
-    """The offsets of a finding that a repair, or a micro-batch after it, read; and those of which each has a row."""
+def _read_since(proof: SinkProof, counts: Counts, found: Finding) -> list[Piece]:
+    """What a repair, or a micro-batch after it, read again of the offsets of a finding."""
     stretches = counts.judged.get((found.topic or "", found.partition or 0))
-    of_finding, changed = Spans.of([found.span] if found.span else ()), max(found.changed_by or (0,))
-    read, written = list[Span](), list[Span]()
-    for piece in stretches.readings(of_finding) if stretches is not None else ():
-        head, counted, span = (
-            counts.ledger.heads[piece.entry],
-            counts.counted[piece.entry],
-            Span(piece.start, piece.end),
-        )
-        later = (head.sink_version or 0) > changed if changed else head.sequence > proof.position
-        if later or head.is_repair:
-            read.append(span)
-            written += [span] if counted.proved and not (counted.dropped or counted.quarantined) else []
-    return Spans.of(read), Spans.of(written)
+    again = stretches.readings(Spans.of([found.span] if found.span else ())) if stretches is not None else ()
+    return [piece for piece in again if _is_after(proof, counts, found, piece)]
+
+
+def _is_after(proof: SinkProof, counts: Counts, found: Finding, piece: Piece) -> bool:
+    """Whether an entry was written after what a finding tells of."""
+    head, changed = counts.ledger.heads[piece.entry], max(found.changed_by or (0,))
+    later = (head.sink_version or 0) > changed if changed else head.sequence > proof.position
+    return later or head.is_repair
 
 
 def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:

@@ -16,7 +16,7 @@ from recon.judge.history.table_history import removes_rows
 from recon.judge.row_counts import Piece
 from recon.judge.rows.rewriting import SourceCounts
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code
+from recon.model import Code, EntryHead
 from recon.model.account import OffsetClass
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
@@ -109,18 +109,31 @@ def _judge_hidden(sink: SinkRows) -> None:
     for found in sink.findings.items:
         named_already[found.epoch, found.batch_id] += Span(*found.span).size if found.span is not None else 0
     for entry, offsets in hidden(sink).items():
-        head, proof, against = sink.ledger.heads[entry], sink.proof, _against(sink)
-        was_proved = proof is not None and proof.judged(head, sink.ledger)
-        if was_proved or named_already[head.epoch, head.batch_id] >= _without(sink, entry):
-            continue
-        unsure = [s for s in shares(against, entry, sink.counts.width[entry], rewrites=False) if s.offset_class in _BAD]
-        if unsure:
+        head = sink.ledger.heads[entry]
+        told = named_already[head.epoch, head.batch_id] >= _without(sink, entry)
+        if not told and not _was_proved(sink, head) and _is_unsure(sink, entry):
             message = (
                 f"{named(head)} left {plural(offsets, 'offset')} without a row, where rows of another topic of the "
                 "name have the same offsets; whether they had records is not known: compare the rows with the former "
                 "topic's records, then accept it"
             )
             sink.findings.add(Code.INCONCLUSIVE, message, head=head, undecidable=True)
+
+
+def _was_proved(sink: SinkRows, head: EntryHead) -> bool:
+    """Whether an earlier audit judged an entry, and nothing of it is open."""
+    proof = sink.proof
+    if proof is None or not proof.judged(head, sink.ledger):
+        return False
+    return (head.epoch, head.batch_id) not in {(o.finding.epoch, o.finding.batch_id) for o in proof.open}
+
+
+def _is_unsure(sink: SinkRows, entry: int) -> bool:
+    """Whether counts and Kafka's answers leave open what became of some offsets of an entry."""
+    writing = sink.writing
+    against = SourceCounts(sink.counts, sink.source, sink.proof, writing.declared, writing.observed, False)
+    classes = {share.offset_class for share in shares(against, entry, sink.counts.width[entry], rewrites=False)}
+    return not classes.isdisjoint((OffsetClass.NOT_KNOWN, OffsetClass.LOST))
 
 
 def hidden(sink: SinkRows) -> Mapping[int, int]:
@@ -143,13 +156,6 @@ def _without(sink: SinkRows, entry: int) -> int:
     """How many offsets of an entry have no row of the sink, as counts tell."""
     counted = sink.counts.counted[entry]
     return (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
-
-
-def _against(sink: SinkRows) -> SourceCounts:
-    return SourceCounts(sink.counts, sink.source, sink.proof, sink.writing.declared, sink.writing.observed, False)
-
-
-_BAD = (OffsetClass.NOT_KNOWN, OffsetClass.LOST)
 
 
 def _read_again(sink: SinkRows, entry: int) -> int:
