@@ -6,14 +6,13 @@ prove a micro-batch that left nothing out; else by numbers per micro-batch (`cou
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.base.lazy import np
 from recon.judge.account.by_count import Share, shares
 from recon.judge.account.doubled import doubled
-from recon.judge.account.missing import without_row
+from recon.judge.account.missing import accepted_offsets, without_row
 from recon.judge.account.never_read import never_read
 from recon.judge.account.standing import Standing, standing
 from recon.judge.case import SinkCase
@@ -26,7 +25,7 @@ from recon.judge.rows.sink_rows import SinkRows
 from recon.judge.source import Source
 from recon.model import Finding, Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
-from recon.model.grouping import grouped, spans_by
+from recon.model.grouping import grouped
 from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.model.positions import is_kafka
 from recon.model.proof import OpenFinding, SinkProof
@@ -255,18 +254,23 @@ def _known_of(
     if found.span is None or found.partition is None:
         return
     of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
-    later = _read_since(proof, counts, found) if proof and counts else []
-    read = Spans.of((piece.start, piece.end) for piece in later)
-    written = Spans.of((piece.start, piece.end) for piece in later if counts and counts.is_whole(piece.entry))
+    read, written = _read_since(proof, counts, found) if proof and counts else (Spans(), Spans())
     yield from ((part, of_class, HowKnown.REMEMBERED) for part in Spans.of([found.span]).minus(read))
     yield from ((part, OffsetClass.NOT_KNOWN, HowKnown.NOTHING) for part in read.minus(written))
 
 
-def _read_since(proof: SinkProof, counts: Counts, found: Finding) -> list[Piece]:
-    """What a repair, or a micro-batch after it, read again of the offsets of a finding."""
+def _read_since(proof: SinkProof, counts: Counts, found: Finding) -> tuple[Spans, Spans]:
+    """The offsets of a finding that a repair, or a micro-batch after it, read; and those of which each has a row."""
     stretches = counts.judged.get((found.topic or "", found.partition or 0))
-    again = stretches.readings(Spans.of([found.span] if found.span else ())) if stretches is not None else ()
-    return [piece for piece in again if _is_after(proof, counts, found, piece)]
+    if stretches is None or found.span is None:
+        return Spans(), Spans()
+    later = [p for p in stretches.readings(Spans.of([found.span])) if _is_after(proof, counts, found, p)]
+    whole = [piece for piece in later if counts.is_whole(piece.entry)]
+    return _offsets(later), _offsets(whole)
+
+
+def _offsets(pieces: Iterable[Piece]) -> Spans:
+    return Spans.of((piece.start, piece.end) for piece in pieces)
 
 
 def _is_after(proof: SinkProof, counts: Counts, found: Finding, piece: Piece) -> bool:
@@ -422,25 +426,11 @@ def _accepted(account: SinkAccount, proof: SinkProof | None, counts: Counts) -> 
             how[mine & (account.start >= span.start) & (account.end <= span.end)] = KNOWN.index(HowKnown.ACCEPTED)
     # Where a micro-batch has a number alone, what was accepted may be as many of its offsets.
     numbers = bad & (account.start < 0)
-    for entry, offsets in _accepted_offsets(proof, counts).items() if numbers.any() else ():
+    for entry, offsets in accepted_offsets(proof, counts).items() if numbers.any() else ():
         mine = numbers & (account.entry == entry)
         if account.offsets[mine].sum() <= offsets:
             how[mine] = KNOWN.index(HowKnown.ACCEPTED)
     return account.replace(how=how)
-
-
-def _accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
-    """How many offsets of each entry somebody accepted."""
-    accepted = spans_by(
-        ((o.finding.topic or "", o.finding.partition or 0), o.finding.span)
-        for o in (proof.open if proof else ())
-        if _is_accepted(o) and o.finding.span is not None
-    )
-    found = Counter[int]()
-    for where, spans in accepted.items():
-        for piece in counts.judged[where].readings(spans) if where in counts.judged else ():
-            found[piece.entry] += piece.size
-    return found
 
 
 def _accepted_whole(account: SinkAccount, proof: SinkProof | None) -> list[int]:

@@ -13,13 +13,15 @@ from recon.judge.account.records import RECORDS
 from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
 from recon.judge.history.table_history import removes_rows
-from recon.judge.row_counts import Piece
+from recon.judge.row_counts import Counts, Piece
 from recon.judge.rows.rewriting import SourceCounts
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
 from recon.model import Code, EntryHead
 from recon.model.account import OffsetClass
+from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
+from recon.model.proof import SinkProof
 
 _WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
 
@@ -105,13 +107,13 @@ def _of_recreated(sink: SinkRows) -> set[int]:
 
 def _judge_hidden(sink: SinkRows) -> None:
     """Offsets without a row, as counts tell, where a row of another topic of the name has the same offset."""
-    named_already = Counter[tuple[int | None, int | None]]()
+    named_already, accepted = Counter[tuple[int | None, int | None]](), accepted_offsets(sink.proof, sink.counts)
     for found in sink.findings.items:
         named_already[found.epoch, found.batch_id] += Span(*found.span).size if found.span is not None else 0
     for entry, offsets in hidden(sink).items():
         head = sink.ledger.heads[entry]
-        told = named_already[head.epoch, head.batch_id] >= _without(sink, entry)
-        if not told and not _was_proved(sink, head) and _is_unsure(sink, entry):
+        told = named_already[head.epoch, head.batch_id] + accepted[entry]
+        if told < _without(sink, entry) and not _was_proved(sink, head) and _is_unsure(sink, entry):
             message = (
                 f"{named(head)} left {plural(offsets, 'offset')} without a row, where rows of another topic of the "
                 "name have the same offsets; whether they had records is not known: compare the rows with the former "
@@ -134,6 +136,20 @@ def _is_unsure(sink: SinkRows, entry: int) -> bool:
     against = SourceCounts(sink.counts, sink.source, sink.proof, writing.declared, writing.observed, False)
     classes = {share.offset_class for share in shares(against, entry, sink.counts.width[entry], rewrites=False)}
     return not classes.isdisjoint((OffsetClass.NOT_KNOWN, OffsetClass.LOST))
+
+
+def accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
+    """How many offsets of each entry somebody accepted."""
+    accepted = spans_by(
+        ((o.finding.topic or "", o.finding.partition or 0), o.finding.span)
+        for o in (proof.open if proof else ())
+        if o.accepted is not None and o.finding.span is not None
+    )
+    found = Counter[int]()
+    for where, spans in accepted.items():
+        for piece in counts.judged[where].readings(spans) if where in counts.judged else ():
+            found[piece.entry] += piece.size
+    return found
 
 
 def hidden(sink: SinkRows) -> Mapping[int, int]:
