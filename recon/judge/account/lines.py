@@ -208,7 +208,7 @@ def _shared(topics: Sequence[Topic], ranges: _Ranges) -> Bools:
         for partition in np.unique(ranges.partition[several]).tolist():
             mine = several & (ranges.partition == partition)
             end = [ranges.end[mine & (ranges.topic == at)].max(initial=0) for at in np.unique(ranges.topic[mine])]
-            shared |= mine & (ranges.start < sorted(end)[-2])
+            shared |= mine & (ranges.start < sorted([0, *end])[-2])
     return np.isin(ranges.entry, ranges.entry[shared])
 
 

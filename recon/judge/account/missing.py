@@ -16,11 +16,11 @@ from recon.judge.history.table_history import removes_rows
 from recon.judge.row_counts import Counts, Piece
 from recon.judge.rows.rewriting import SourceCounts
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code, EntryHead
+from recon.model import Code, EntryHead, Finding
 from recon.model.account import OffsetClass
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import Spans
 from recon.model.proof import SinkProof
 
 _WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
@@ -107,13 +107,12 @@ def _of_recreated(sink: SinkRows) -> set[int]:
 
 def _judge_hidden(sink: SinkRows) -> None:
     """Offsets without a row, as counts tell, where a row of another topic of the name has the same offset."""
-    named_already, accepted = Counter[tuple[int | None, int | None]](), accepted_offsets(sink.proof, sink.counts)
-    for found in sink.findings.items:
-        named_already[found.epoch, found.batch_id] += Span(*found.span).size if found.span is not None else 0
+    told_of = [finding for finding in sink.findings.items if finding.code is not Code.EXPLAINED]
+    told_of += [o.finding for o in (sink.proof.open if sink.proof else ()) if o.accepted is not None]
+    told = offsets_in(told_of, sink.counts)
     for entry, offsets in hidden(sink).items():
         head = sink.ledger.heads[entry]
-        told = named_already[head.epoch, head.batch_id] + accepted[entry]
-        if told < _without(sink, entry) and not _was_proved(sink, head) and _is_unsure(sink, entry):
+        if told[entry] < _without(sink, entry) and not _was_proved(sink, head) and _is_unsure(sink, entry):
             message = (
                 f"{named(head)} left {plural(offsets, 'offset')} without a row, where rows of another topic of the "
                 "name have the same offsets; whether they had records is not known: compare the rows with the former "
@@ -140,15 +139,19 @@ def _is_unsure(sink: SinkRows, entry: int) -> bool:
 
 def accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
     """How many offsets of each entry somebody accepted."""
-    accepted = spans_by(
-        ((o.finding.topic or "", o.finding.partition or 0), o.finding.span)
-        for o in (proof.open if proof else ())
-        if o.accepted is not None and o.finding.span is not None
-    )
+    return offsets_in([o.finding for o in (proof.open if proof else ()) if o.accepted is not None], counts)
+
+
+def offsets_in(findings: Sequence[Finding], counts: Counts) -> Counter[int]:
+    """How many offsets of each entry the findings name."""
     found = Counter[int]()
-    for where, spans in accepted.items():
-        for piece in counts.judged[where].readings(spans) if where in counts.judged else ():
-            found[piece.entry] += piece.size
+    for (topic, topic_id, partition), spans in spans_by(
+        ((f.topic or "", f.topic_id, f.partition or 0), f.span) for f in findings if f.span is not None
+    ).items():
+        stretches = counts.judged.get((topic, partition))
+        for piece in stretches.readings(spans) if stretches is not None else ():
+            of = counts.covered.incarnation_of(piece.key, piece.entry, piece.start)
+            found[piece.entry] += piece.size if of is None or topic_id in (None, of.topic_id) else 0
     return found
 
 
