@@ -247,6 +247,14 @@ class Coverage:
         read = self.incarnations.get(key, ())
         return max(read, key=lambda of: self._places[of.stretches[-1].last], default=None)
 
+    def incarnation_of(self, key: Key, entry: int, offset: int) -> TopicIncarnation | None:
+        """The topic of which an entry read an offset, as far as ids of earlier and later entries tell."""
+        for incarnation in self.incarnations.get(key, ()):
+            of_offset = (stretch for stretch in incarnation.stretches if stretch.start <= offset < stretch.end)
+            if any(self.entry_at(stretch, offset) == entry for stretch in of_offset):
+                return incarnation
+        return None
+
     def topic_changes(self, key: Key) -> Iterator[tuple[TopicIncarnation, TopicIncarnation, int]]:
         """Where reading went on in another topic of the name: the one before, that one, and its entry."""
         stretches = [(self._places[s.first], s, of) for of in self.incarnations[key] for s in of.stretches]

@@ -111,13 +111,24 @@ class Counts:
         return self.covered.slice
 
     def ranges_of(self, entry: int) -> list[OffsetSpan]:
-        """What an entry read."""
-        return [read for read in self.ledger.ranges.of(entry) if read.span.size > 0]
+        """What an entry read; under the topic id that earlier and later entries tell, where it has none itself."""
+        read = [read for read in self.ledger.ranges.of(entry) if read.span.size > 0]
+        return [self._named(entry, of) if of.topic_id is None else of for of in read]
+
+    def _named(self, entry: int, read: OffsetSpan) -> OffsetSpan:
+        key = Key(read.source, read.topic, read.partition)
+        incarnation = self.covered.incarnation_of(key, entry, read.start_offset)
+        return read._replace(topic_id=incarnation.topic_id) if incarnation is not None else read
 
     @cached_property
     def open(self) -> list[int]:
         """Entries that counts alone do not prove."""
         return [entry for entry, counts in self.counted.items() if not counts.proved]
+
+    def is_whole(self, entry: int) -> bool:
+        """Whether counts prove that an entry wrote a row of each of its offsets."""
+        counted = self.counted[entry]
+        return counted.proved and not (counted.dropped or counted.quarantined)
 
     @cached_property
     def only_rebuilt(self) -> bool:
@@ -131,8 +142,8 @@ class Counts:
         heads = self.ledger.heads
         return by_partition(
             read
-            for entry, counted in self.counted.items()
-            if heads[entry].is_repair and counted.proved and not (counted.dropped or counted.quarantined)
+            for entry in self.counted
+            if heads[entry].is_repair and self.is_whole(entry)
             for read in self.ranges_of(entry)
         )
 

@@ -263,6 +263,8 @@ class Source:
         answer = self.answers.get((key.topic, key.partition))
         if answer is None or not answer.tells(span) or not self.is_topic(key.topic, topic_id):
             return False
+        if self.is_compacted(key.topic):
+            return False  # compaction may have removed the record that was not read
         committed_only = self.isolation_level == "read_committed"
         return not Spans.of([span]).intersect(answer.committed if committed_only else answer.uncommitted)
 

@@ -692,8 +692,8 @@ class ProbeAnswer:
         return self.requested.intersect(self.stable)
 
     def tells(self, span: Span) -> bool:
-        """Whether it is exact for all of a range: Kafka had deleted none of it when it was asked."""
-        return self.truncated is None and self.log_start <= span.start and not Spans.of([span]).minus(self.requested)
+        """Whether it is exact for all of a range: nothing was deleted when Kafka was asked, and no transaction open."""
+        return self.truncated is None and not Spans.of([span]).minus(self.shown)
 
     def joined(self, later: ProbeAnswer) -> ProbeAnswer:
         """What this answer and a later one about the same topic partition say together."""

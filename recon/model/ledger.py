@@ -6,14 +6,14 @@ what was written (rows, sink_version). `prev_hash` and `entry_hash` chain it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from recon.base.lazy import np
 from recon.model.offsets import OffsetSpan
-from recon.model.once import Derived
+from recon.model.once import Derived, kept
 from recon.model.positions import is_kafka
 
 if TYPE_CHECKING:
@@ -287,9 +287,18 @@ class LedgerSlice:
     offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)
     derived: Derived = field(default_factory=dict, init=False, repr=False, compare=False)  # see `kept`
 
+    def keeps(self, sequence: int, entry_hash: str) -> bool:
+        """Whether its entry of this number in the chain has this hash; True where it has no such entry."""
+        return _hashes(self).get(sequence, entry_hash) == entry_hash
+
     @classmethod
     def empty(cls, pipeline: str = "", sink: str = "") -> LedgerSlice:
         """The slice of a ledger that has no entry of a sink."""
         nothing = np.zeros(0, np.int64)
         ranges = RangeTable(nothing, nothing.astype(np.int32), nothing, nothing, nothing, ())
         return cls(pipeline, sink, (), ranges)
+
+
+@kept
+def _hashes(ledger: LedgerSlice) -> Mapping[int, str]:
+    return {head.sequence: head.entry_hash for head in ledger.heads}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from recon.base.errors import ConfigError
 from recon.base.text import some
 from recon.model.erasure import Erasure
+from recon.model.ledger import EntryHead, LedgerSlice
 from recon.model.offsets import Span, Spans
 from recon.model.result import LOST, TWICE, Code, Finding, Level
 
@@ -191,6 +192,10 @@ class SinkProof:
     def memory(self, kind: type[M]) -> M | None:
         """What is remembered of one kind; None for nothing."""
         return cast("M | None", self.memories.get(kind))
+
+    def judged(self, head: EntryHead, ledger: LedgerSlice) -> bool:
+        """Whether an audit judged this entry, and the ledger still has the newest one that was judged."""
+        return head.sequence <= self.position and ledger.keeps(self.position, self.chain_head)
 
     @property
     def begins(self) -> Mapping[tuple[str, int], int]:

@@ -464,7 +464,7 @@ def audit(
     seen = evidence.of_sink(SINK)
     account, case = account_of(seen), SinkCase(seen)
     if account is not None:
-        world.wrong_accounts += wrong_in(world, account, case.ledger, facts.answer)
+        world.wrong_accounts += wrong_in(world, account, case.ledger, facts.answer, past=to is not None)
     told = Judgement(facts.answer, facts.because, results, facts)
     of = [f"from {from_}"] * (from_ is not None) + [f"to {to}"] * (to is not None) + ["--full"] * full + list(only)
     of += [sources_of.__name__] * (sources_of is not WorldSources)

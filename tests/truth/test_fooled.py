@@ -14,6 +14,7 @@ import pytest
 from typing_extensions import override
 
 from recon.judge.rows.foreign_rows import MOST_RANGES, ForeignRows
+from recon.model import Code
 from recon.model.offsets import OffsetSpan
 from recon.project.model import Rows
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
@@ -109,6 +110,37 @@ def test_a_transaction_whose_marker_the_stream_reads_long_after_its_records_were
     world.tick(hours=hours)
     ran(2, world)
     right(world, later(world))
+
+
+def test_records_that_were_skipped_behind_an_open_transaction() -> None:
+    """A reader of committed records does not get them yet: that says nothing of what they are."""
+    world = ran(2)
+    world.query.isolation = "read_uncommitted"
+    world.open_transaction(3)
+    world.micro_batch()
+    world.produce(5)
+    world.micro_batch(skip=3)
+    assert world.truth.lost
+    right(world, audit(world))
+    world.end_transaction("committed")
+    ran(1, world)
+    right(world, later(world))
+
+
+def test_records_that_were_lost_of_a_topic_made_anew_whose_rows_have_the_same_offsets() -> None:
+    """The rows of the new topic, in other micro-batches, must not stand for them."""
+    world = ran(2)
+    world.produce(1)
+    world.micro_batch(lose=(0, 1), by="reader")
+    world.recreate(refill=40)
+    world.new_checkpoint()
+    world.micro_batch()
+    assert world.truth.lost
+    audit(world)
+    accept(world, lambda before: [o.id for o in before.open if o.finding.code is Code.RECREATED])
+    right(world, audit(world))
+    named = {open_finding.finding.batch_id for open_finding in state(world).open}
+    assert 2 in named, "the micro-batch whose records are lost"
 
 
 # -- leader epochs ------------------------------------------------------------------------------------------------

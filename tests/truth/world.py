@@ -187,6 +187,7 @@ class World:
         self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
         self.passed: set[Place] = set()  # records that no micro-batch read, and that the stream has gone past
         self.lost_unread: set[Place] = set()  # lost before the hook, and no whole audit looked at Kafka since
+        self.swapped: dict[int, set[Place]] = {}  # records that a version's write lost or doubled, as many of each
         self.hidden: set[Place] = set()  # records of which docs/limits.md says that no audit can know their fate
         self.wrong_accounts: list[str] = []  # what the accounts of audits said that was not so
         self.story: list[tuple[datetime, str]] = []  # what happened, in sentences
@@ -343,6 +344,8 @@ class World:
         returned = kept if by == "sink" else faulty
         read = [place for place in read if place not in lost] + again if by == "reader" else read
         self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
+        if by == "sink" and lost and again:
+            self.swapped[max(self.commits)] = {*lost, *again}
 
     def two_calls(
         self,
@@ -855,6 +858,8 @@ class World:
         """The log's files but the newest are cleaned up behind a checkpoint."""
         first = max(min(self.commits), max(self.commits) - keep + 1)
         self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
+        # docs/limits.md, "The spot check": it looks into the files of commits that the log still has.
+        self.hidden |= {place for version, places in self.swapped.items() if version < first for place in places}
         self.tell(f"The table's log is cleaned up: it begins at version {first}.")
 
     def rewrite(self, changed: Callable[[Row], bool], lost: Callable[[Row], bool]) -> None:
@@ -956,7 +961,7 @@ class World:
         truth = self.truth_since(batch_id)
         return Truth(
             truth.lost - self.hidden,
-            truth.doubled,
+            truth.doubled - self.hidden,
             {place for place in truth.phantom - self.hidden if not self._marker_is_unread(place)},
         )
 

@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from recon.base.text import plural
 from recon.checks.base import EvidenceCheck
-from recon.judge.account.missing import held, judge_missing, without_row
+from recon.judge.account.missing import held, hidden, judge_missing, without_row
 from recon.judge.account.recorded import recorded
 from recon.judge.case import SinkCase
+from recon.judge.coverage import by_partition
 from recon.judge.findings import Findings, no_entries, quiet
 from recon.judge.history.quarantine_log import judge_quarantine
 from recon.judge.history.recon_commits import doubled
@@ -102,12 +103,13 @@ def _questions_about_rows(evidence: RowEvidence, source: Source) -> Mapping[Topi
     if sink is None or evidence.looks_for_repeated_alone:
         return {}
     asked = list(recorded(sink)[1].pieces)
+    read = by_partition(read for entry in hidden(sink) for read in counts.ranges_of(entry))
     # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
     doubtful, opened = transactions.read_uncommitted(counts), transactions.read_while_open(counts, sink.proof)
     holed = {piece.where for piece in asked}
     for where, stretches in counts.judged.items():
         asked += transactions.readings_of(stretches, doubtful if where in holed else opened)
-    return spans_of(asked)
+    return united(spans_of(asked), read)
 
 
 def _report_perhaps_repeated(evidence: RowEvidence, findings: Findings) -> None:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recon.base.lazy import np
 from recon.judge.account.by_count import Share, shares
 from recon.judge.account.doubled import doubled
-from recon.judge.account.missing import without_row
+from recon.judge.account.missing import accepted_offsets, without_row
 from recon.judge.account.never_read import never_read
 from recon.judge.account.standing import Standing, standing
 from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, Stretch, TopicIncarnation
 from recon.judge.kafka.topic_ids import is_of
-from recon.judge.row_counts import Counts
+from recon.judge.row_counts import Counts, Piece
 from recon.judge.rows.of_sink import CHECK, RowEvidence, source_counts
 from recon.judge.rows.reasons import added_by_others
 from recon.judge.rows.sink_rows import SinkRows
 from recon.judge.source import Source
-from recon.model import Witnesses
+from recon.model import Finding, Witnesses
 from recon.model.account import CLASSES, KNOWN, AccountLine, HowKnown, OffsetClass, SinkAccount, Write
 from recon.model.grouping import grouped
 from recon.model.offsets import GrowingSpans, Span, Spans
@@ -62,7 +62,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts.repaired), _COUNTED),
+        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -79,17 +79,16 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
         doubled=twice,
         doubts=unclear,
     )
-    account = _accepted(_doubted(account, standing(case)), case.proof)
+    account = _accepted(_doubted(account, standing(case)), case.proof, counts)
     return _unnamed(_by_the_log(account, counts), counts, case.source)
 
 
 def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) -> Iterator[AccountLine]:
     """What no micro-batch read; `numbers` gets the topics of which none read anything."""
     read, seen = list(numbers), dict[tuple[Key, str | None], GrowingSpans]()
-    others_wrote = bool(added_by_others(case))  # rows without a _batch_id do not say what they are of
-    for skipped in never_read(
-        case.counts.covered, case.source, case.proof, lost=not others_wrote, observed=case.observed
-    ):
+    # Rows without a _batch_id do not say what they are of; and of a commit that is gone nobody knows what it wrote.
+    lost = not added_by_others(case) and _shows_all(case)
+    for skipped in never_read(case.counts.covered, case.source, case.proof, lost=lost, observed=case.observed):
         topic, topic_id = skipped.key.topic, skipped.incarnation.topic_id
         # A log that got shorter has an offset twice: it counts once, as it was read first.
         new = seen.setdefault((skipped.key, topic_id), GrowingSpans()).add(*skipped.span)
@@ -103,6 +102,15 @@ def _unread(case: SinkCase, numbers: dict[Topic, int], rows: SinkRows | None) ->
         found += [(span, skipped.offset_class, skipped.how) for span in spans.minus(present)]
         for span, offset_class, how in found:
             yield AccountLine(number, skipped.key.partition, *span, span.size, offset_class, how, -1)
+
+
+def _shows_all(case: SinkCase) -> bool:
+    """Whether the table's log, where it has one, has every commit since the last one that earlier audits judged."""
+    table, ledger = case.table, case.ledger
+    before = [head.sink_version + 1 for head in ledger.heads[: ledger.anchors] if head.sink_version is not None]
+    judged = [head.sink_version for head in ledger.heads[ledger.anchors :] if head.sink_version is not None]
+    first = max(before, default=min(judged, default=None))
+    return table is None or first is None or min(table.log.commits, default=first) <= first
 
 
 # -- what was read, each offset once ---------------------------------------------------------------------------------
@@ -180,16 +188,28 @@ def _exact(counts: Counts, topics: Sequence[Topic], ranges: _Ranges, rows: SinkR
     """Which ranges are in rows whole, by the counts of the write, and of which the rows were looked for."""
     heads = counts.covered.slice.heads
     whole, looked_for = np.zeros(len(heads), np.bool_), np.zeros(len(heads), np.bool_)
-    for entry, counted in counts.counted.items():
-        whole[entry] = counted.proved and not counted.dropped and not counted.quarantined
+    for entry in counts.counted:
+        whole[entry] = counts.is_whole(entry)
         if rows is not None and (rows.writing.observed or not heads[entry].is_observed):
             of = rows.rows.of
             looked_for[entry] = of is None or (heads[entry].epoch, heads[entry].batch_id) in of
-    # Rows carry neither the topic's id nor the source: where several are read, they do not tell which is theirs.
-    names = [name for _, name, _ in topics]
-    alone = np.array([names.count(name) == 1 for name in names], np.bool_)
-    by_rows = looked_for[ranges.entry] & alone[ranges.topic]
+    by_rows = looked_for[ranges.entry] & ~_shared(topics, ranges)
     return whole[ranges.entry] & ~by_rows, by_rows
+
+
+def _shared(topics: Sequence[Topic], ranges: _Ranges) -> Bools:
+    """Which micro-batches read offsets that another topic of the name has, too, or another source read.
+
+    Rows carry neither the topic's id nor the source: they do not tell whose they are.
+    """
+    names, shared = [name for _, name, _ in topics], np.zeros(len(ranges.start), np.bool_)
+    for name in {name for name in names if names.count(name) > 1}:
+        several = np.isin(ranges.topic, [at for at, of in enumerate(names) if of == name])
+        for partition in np.unique(ranges.partition[several]).tolist():
+            mine = several & (ranges.partition == partition)
+            end = [ranges.end[mine & (ranges.topic == at)].max(initial=0) for at in np.unique(ranges.topic[mine])]
+            shared |= mine & (ranges.start < sorted([0, *end])[-2])
+    return np.isin(ranges.entry, ranges.entry[shared])
 
 
 _Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]]  # by topic and partition
@@ -197,13 +217,15 @@ _Known = Mapping[tuple[int, int], Sequence[tuple[Span, OffsetClass, HowKnown]]] 
 
 def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
     """What is known of offsets without a row."""
-    number = {(source, name): at for at, (source, name, _) in enumerate(topics)}
-    pieces = [(found.piece, found) for found in (without_row(rows) if rows is not None else ())]
-    return grouped(
-        ((number[piece.key[:2]], piece.key.partition), (Span(piece.start, piece.end), found.offset_class, found.how))
-        for piece, found in pieces
-        if piece.key[:2] in number
-    )
+    if rows is None:
+        return {}
+    number, known = {topic: at for at, topic in enumerate(topics)}, []
+    for piece, offset_class, how, _ in without_row(rows):
+        read_of = rows.counts.covered.incarnation_of(piece.key, piece.entry, piece.start)
+        at = number.get((*piece.key[:2], read_of.topic_id if read_of is not None else None))
+        if at is not None:
+            known.append(((at, piece.key.partition), (Span(piece.start, piece.end), offset_class, how)))
+    return grouped(known)
 
 
 def _is_remembered(open_: OpenFinding) -> bool:
@@ -215,20 +237,47 @@ def _of_findings(
     proof: SinkProof | None,
     topics: Sequence[Topic],
     wanted: Callable[[OpenFinding], bool],
-    repaired: Mapping[tuple[str, int], Spans],
+    counts: Counts | None = None,
 ) -> _Known:
-    """The offsets of some findings of earlier audits, as lost or removed since; but those that repairs read again."""
+    """The offsets of some findings of earlier audits, as lost or removed since; but those that were written again."""
     known = []
     for open_ in filter(wanted, proof.open if proof is not None else ()):
         found = open_.finding
-        of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
-        for at, (_, name, topic_id) in enumerate(topics):
-            if found.span is None or found.partition is None or not is_of(found, name, topic_id):
-                continue
-            where = (at, found.partition)
-            for span in Spans.of([found.span]).minus(repaired.get((name, found.partition), Spans())):
-                known.append((where, (span, of_class, HowKnown.REMEMBERED)))
+        of_topics = [at for at, (_, name, topic_id) in enumerate(topics) if is_of(found, name, topic_id)]
+        known += [((at, found.partition or 0), part) for part in _known_of(found, proof, counts) for at in of_topics]
     return grouped(known)
+
+
+def _known_of(
+    found: Finding, proof: SinkProof | None, counts: Counts | None
+) -> Iterator[tuple[Span, OffsetClass, HowKnown]]:
+    if found.span is None or found.partition is None:
+        return
+    of_class = OffsetClass.LOST if found.changed_by is None else OffsetClass.REMOVED
+    read, written = _read_since(proof, counts, found) if proof and counts else (Spans(), Spans())
+    yield from ((part, of_class, HowKnown.REMEMBERED) for part in Spans.of([found.span]).minus(read))
+    yield from ((part, OffsetClass.NOT_KNOWN, HowKnown.NOTHING) for part in read.minus(written))
+
+
+def _read_since(proof: SinkProof, counts: Counts, found: Finding) -> tuple[Spans, Spans]:
+    """The offsets of a finding that a repair, or a micro-batch after it, read; and those of which each has a row."""
+    stretches = counts.judged.get((found.topic or "", found.partition or 0))
+    if stretches is None or found.span is None:
+        return Spans(), Spans()
+    later = [p for p in stretches.readings(Spans.of([found.span])) if _is_after(proof, counts, found, p)]
+    whole = [piece for piece in later if counts.is_whole(piece.entry)]
+    return _offsets(later), _offsets(whole)
+
+
+def _offsets(pieces: Iterable[Piece]) -> Spans:
+    return Spans.of((piece.start, piece.end) for piece in pieces)
+
+
+def _is_after(proof: SinkProof, counts: Counts, found: Finding, piece: Piece) -> bool:
+    """Whether an entry was written after what a finding tells of."""
+    head, changed = counts.ledger.heads[piece.entry], max(found.changed_by or (0,))
+    later = (head.sink_version or 0) > changed if changed else head.sequence > proof.position
+    return later or head.is_repair
 
 
 def _cut(ranges: _Ranges, known: _Known, how: int) -> Iterator[_Columns]:
@@ -366,15 +415,21 @@ def _unnamed(account: SinkAccount, counts: Counts, source: Source) -> SinkAccoun
     return account.replace(topic=topic, topics=list(numbers))
 
 
-def _accepted(account: SinkAccount, proof: SinkProof | None) -> SinkAccount:
+def _accepted(account: SinkAccount, proof: SinkProof | None, counts: Counts) -> SinkAccount:
     """The account with what somebody accepted: it stays what it is, and how it is known says so."""
     bad, how = np.isin(account.offset_class, [CLASSES.index(of) for of in _HARMED]), account.how.copy()
     how[bad & np.isin(account.entry, _accepted_whole(account, proof))] = KNOWN.index(HowKnown.ACCEPTED)
-    known = _of_findings(proof, account.topics, _is_accepted, {})
+    known = _of_findings(proof, account.topics, _is_accepted)
     for (topic, partition), several in known.items():
         mine = bad & (account.topic == topic) & (account.partition == partition)
         for span, *_ in several:
             how[mine & (account.start >= span.start) & (account.end <= span.end)] = KNOWN.index(HowKnown.ACCEPTED)
+    # Where a micro-batch has a number alone, what was accepted may be as many of its offsets.
+    numbers = bad & (account.start < 0)
+    for entry, offsets in accepted_offsets(proof, counts).items() if numbers.any() else ():
+        mine = numbers & (account.entry == entry)
+        if account.offsets[mine].sum() <= offsets:
+            how[mine] = KNOWN.index(HowKnown.ACCEPTED)
     return account.replace(how=how)
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from recon.base.text import plural
+from recon.judge.account.by_count import shares
 from recon.judge.account.fold import Classified, Told, folded
 from recon.judge.account.recorded import LEFT_OUT, looked_for, recorded
 from recon.judge.account.records import RECORDS
 from recon.judge.account.told_by_kafka import WITHOUT_A_RECORD
 from recon.judge.findings import commit_of
 from recon.judge.history.table_history import removes_rows
-from recon.judge.row_counts import Piece
+from recon.judge.row_counts import Counts, Piece
+from recon.judge.rows.rewriting import SourceCounts
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code
+from recon.model import Code, EntryHead, Finding
 from recon.model.account import OffsetClass
+from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Spans
+from recon.model.proof import SinkProof
 
 _WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
 
@@ -64,6 +68,7 @@ def judge_missing(sink: SinkRows, found: Sequence[Classified]) -> Counter[str]:
         else:
             sink.report(what.code, pieces, what.what, records=what.records, undecidable=what.undecidable)
     _judge_lost(sink)
+    _judge_hidden(sink)
     had_a_row = any(each.offset_class is OffsetClass.REMOVED or each.told == LEFT_OUT for each in found)
     _report_other_pipelines(sink, removed=had_a_row)
     return tell_explained(explained, "row", sink.findings)
@@ -98,6 +103,78 @@ def _of_recreated(sink: SinkRows) -> set[int]:
     """The entries of topic partitions that were read under several topic ids."""
     several = [stretches for stretches in sink.counts.judged.values() if stretches.incarnations > 1]
     return {piece.entry for stretches in several for piece in stretches.readings(stretches.ranges)}
+
+
+def _judge_hidden(sink: SinkRows) -> None:
+    """Offsets without a row, as counts tell, where a row of another topic of the name has the same offset."""
+    told_of = [finding for finding in sink.findings.items if finding.code is not Code.EXPLAINED]
+    told_of += [o.finding for o in (sink.proof.open if sink.proof else ()) if o.accepted is not None]
+    told = offsets_in(told_of, sink.counts)
+    for entry, offsets in hidden(sink).items():
+        head = sink.ledger.heads[entry]
+        if told[entry] < _without(sink, entry) and not _was_proved(sink, head) and _is_unsure(sink, entry):
+            message = (
+                f"{named(head)} left {plural(offsets, 'offset')} without a row, where rows of another topic of the "
+                "name have the same offsets; whether they had records is not known: compare the rows with the former "
+                "topic's records, then accept it"
+            )
+            sink.findings.add(Code.INCONCLUSIVE, message, head=head, undecidable=True)
+
+
+def _was_proved(sink: SinkRows, head: EntryHead) -> bool:
+    """Whether an earlier audit judged an entry, and nothing of it is open."""
+    proof = sink.proof
+    if proof is None or not proof.judged(head, sink.ledger):
+        return False
+    return (head.epoch, head.batch_id) not in {(o.finding.epoch, o.finding.batch_id) for o in proof.open}
+
+
+def _is_unsure(sink: SinkRows, entry: int) -> bool:
+    """Whether counts and Kafka's answers leave open what became of some offsets of an entry."""
+    writing = sink.writing
+    against = SourceCounts(sink.counts, sink.source, sink.proof, writing.declared, writing.observed, False)
+    classes = {share.offset_class for share in shares(against, entry, sink.counts.width[entry], rewrites=False)}
+    return not classes.isdisjoint((OffsetClass.NOT_KNOWN, OffsetClass.LOST))
+
+
+def accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
+    """How many offsets of each entry somebody accepted."""
+    return offsets_in([o.finding for o in (proof.open if proof else ()) if o.accepted is not None], counts)
+
+
+def offsets_in(findings: Sequence[Finding], counts: Counts) -> Counter[int]:
+    """How many offsets of each entry the findings name."""
+    found = Counter[int]()
+    for (topic, topic_id, partition), spans in spans_by(
+        ((f.topic or "", f.topic_id, f.partition or 0), f.span) for f in findings if f.span is not None
+    ).items():
+        stretches = counts.judged.get((topic, partition))
+        for piece in stretches.readings(spans) if stretches is not None else ():
+            of = counts.covered.incarnation_of(piece.key, piece.entry, piece.start)
+            found[piece.entry] += piece.size if of is None or topic_id in (None, of.topic_id) else 0
+    return found
+
+
+def hidden(sink: SinkRows) -> Mapping[int, int]:
+    """How many offsets without a row each entry has beyond those that the rows show.
+
+    Rows carry no topic id: of a topic that was created again, rows stand at the former one's offsets.
+    """
+    found, shown = dict[int, int](), recorded(sink)
+    seen = Counter[int](shown[1].of_entry)
+    for each in shown[0]:
+        seen[each.piece.entry] += each.piece.size
+    for entry in _of_recreated(sink).intersection(sink.counts.counted) if sink.rows.of is None else ():
+        counted, without = sink.counts.counted[entry], _without(sink, entry)
+        if counted.deficit and not (counted.explodes or counted.doubted) and without > seen[entry]:
+            found[entry] = without - seen[entry]
+    return found
+
+
+def _without(sink: SinkRows, entry: int) -> int:
+    """How many offsets of an entry have no row of the sink, as counts tell."""
+    counted = sink.counts.counted[entry]
+    return (counted.deficit or 0) + (counted.dropped or 0) + counted.quarantined
 
 
 def _read_again(sink: SinkRows, entry: int) -> int:

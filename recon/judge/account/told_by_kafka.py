@@ -31,11 +31,12 @@ def not_answered(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
 
 
 def found_lost(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-    """Kafka has deleted them; an earlier audit found that they are records, all of them, and have no row."""
+    """Kafka has them no longer; an earlier audit found that they are records, all of them, and have no row."""
     what = "are in no row; an earlier audit found them in Kafka, which has deleted them since"
     told = Told(Code.GAP, what, records=True)
     for where, pieces in left.by_partition.items():
-        lost = inside(_gone(sink, pieces), _lost(sink, where))
+        gone = [*_gone(sink, pieces), *_compacted(sink, pieces)]
+        lost = inside(gone, _lost(sink, where))
         yield from classified(lost, OffsetClass.LOST, HowKnown.REMEMBERED, told)
 
 
@@ -75,7 +76,7 @@ def _was_proved(sink: SinkRows, proof: SinkProof, entry: int, asked: OpenOffsets
     """Whether an earlier audit proved an entry, and no more of its offsets lack a row than lacked a record then."""
     head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
     named_open = {(open_.finding.epoch, open_.finding.batch_id) for open_ in proof.open}
-    if head.sequence > proof.position or (head.epoch, head.batch_id) in named_open or counted.explodes:
+    if not proof.judged(head, sink.ledger) or (head.epoch, head.batch_id) in named_open or counted.explodes:
         return False
     # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
     holes = counted.deficit if counted.missing_at_read is None else counted.missing_at_read
@@ -86,8 +87,7 @@ def of_another_topic(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Their topic was deleted and created again, or moved: what Kafka has under its name now may be other records."""
     for piece in left.pieces:
         if _is_of_another_topic(sink, piece):
-            read = (r.topic_id for r in sink.ledger.ranges.of(piece.entry) if (r.topic, r.partition) == piece.where)
-            other = sink.source.other_records(piece.key.topic, next(read, None))
+            other = sink.source.other_records(piece.key.topic, _topic_id(sink, piece))
             yield Classified.for_good_unknown(piece, f"are in no row, and {other}")
 
 
@@ -149,7 +149,18 @@ def _more(sink: SinkRows, entry: int, pieces: Sequence[Piece], without: int) -> 
         return 0
     records = [part for p in pieces for part in inside((p,), sink.source.answers[p.where].committed)]
     filtered = max(counted.dropped - sum(piece.size for piece in records), 0)
-    return without - counted.missing_at_read - filtered
+    return without + _expired(sink, entry) - counted.missing_at_read - filtered
+
+
+def _expired(sink: SinkRows, entry: int) -> int:
+    """How many offsets of an entry Kafka had deleted before they were read."""
+    expired = 0
+    for piece in recorded(sink)[1].by_entry[entry]:
+        answer = sink.source.answers.get(piece.where)
+        if answer is not None:
+            gone = inside((piece,), _deleted(answer))
+            expired += sum(p.size for p in gone if p.leads and _expired_unread(sink, p, answer.log_start))
+    return expired
 
 
 def without_a_record(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
@@ -182,13 +193,23 @@ def _gone(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
             yield from inside((piece,), _deleted(answer))
 
 
+def _compacted(sink: SinkRows, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """What compaction may have removed of them: Kafka has no record there, of no transaction either."""
+    for piece in pieces:
+        if sink.source.is_compacted(piece.key.topic) and piece.where in sink.source.answers:
+            aborted = sink.source.answers[piece.where].aborted
+            yield from inside((piece,), _unread_now(sink, piece.where).minus(aborted))
+
+
 def _is_of_another_topic(sink: SinkRows, piece: Piece) -> bool:
-    """Whether Kafka's topic is known to be another one than the micro-batch read."""
-    now = sink.source.topic(piece.key.topic)
-    if now is None or now.topic_id is None or not sink.has_other_topics(now.topic, now.topic_id):
-        return False
-    of_name = (r.topic_id for r in sink.ledger.ranges.of(piece.entry) if (r.topic, r.partition) == piece.where)
-    return now.topic_id not in (ids := set(of_name)) and None not in ids
+    """Whether Kafka's topic is another one than the micro-batch read, as far as topic ids are known."""
+    now, read = sink.source.topic(piece.key.topic), _topic_id(sink, piece)
+    return now is not None and now.topic_id is not None and read not in (None, now.topic_id)
+
+
+def _topic_id(sink: SinkRows, piece: Piece) -> str | None:
+    incarnation = sink.counts.covered.incarnation_of(piece.key, piece.entry, piece.start)
+    return incarnation.topic_id if incarnation is not None else None
 
 
 def _deleted(answer: ProbeAnswer) -> Spans:

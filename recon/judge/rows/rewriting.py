@@ -206,7 +206,7 @@ class MicroBatch:
     def was_proved(self) -> bool:
         """Whether an earlier audit proved it, and Kafka no longer has all of its records."""
         head, proof = self.head, self.against.proof
-        if proof is None or head.sequence > proof.position:
+        if proof is None or not proof.judged(head, self.counts.ledger):
             return False
         of_open = {(open_.finding.epoch, open_.finding.batch_id) for open_ in proof.open}
         return (head.epoch, head.batch_id) not in of_open and bool(self.unread)

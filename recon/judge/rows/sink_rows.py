@@ -110,10 +110,6 @@ class SinkRows:
         repairs = (entry for entry, head in enumerate(self.ledger.heads) if head.is_repair)
         return by_topic_partition(read for entry in repairs for read in self.ledger.ranges.of(entry))
 
-    def has_other_topics(self, topic: str, topic_id: str) -> bool:
-        """Whether the ledger has ranges of a topic of this name with another id."""
-        return any(name == topic and of not in (topic_id, None) for _, name, of in self.ledger.ranges.topics)
-
     def held_of(self, batch_id: int) -> CountedRows | None:
         """The rows of a micro-batch; None where they cannot be told from those of other writes.
 
