@@ -55,6 +55,16 @@ def _new_epoch(world: World, _: random.Random) -> None:
     world.new_checkpoint(dict(world.query.positions))
 
 
+def _edits_a_plan(world: World, rng: random.Random) -> None:
+    """Somebody moves the end of the newest plan forward, past records that wait."""
+    world.produce(rng.randint(1, 4))
+    positions = world.query.positions
+    waiting = [world.topics[name].logs[p].end - position for (name, p), position in positions.items()]
+    if world.query.planned and world.interrupted is None and min(waiting, default=0) > 0:
+        world.edit_plan(rng.randint(1, min(waiting)))
+        ran(1, world, count=rng.choice((0, 5)))
+
+
 def _skips(world: World, rng: random.Random) -> None:
     world.produce(5)
     world.micro_batch(skip=rng.randint(1, 4))
@@ -625,6 +635,7 @@ FAULTS: dict[str, Act] = {
     fault.__name__.strip("_"): fault
     for fault in (
         _skips,
+        _edits_a_plan,
         _swallows,
         _is_guarded,
         _has_no_entry,
