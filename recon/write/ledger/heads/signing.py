@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 
 from recon.base.errors import ConfigError, LedgerError, ReconError
 from recon.base.storage import Storage
@@ -192,14 +193,15 @@ def tree_of(project: Project, ledger: Ledger, chain: Chain, newest: Head | None)
     Raises:
         LedgerError: the ledger cannot be read.
     """
+    entries = cache(lambda: leaves.whole(ledger.store, *chain))
     folder = _hashes_of(project, chain)
     if folder is not None and newest is not None:
         with suppress(Unusable):
-            before = kept(folder, newest.size)
+            before = kept(folder, entries, newest.size)
             tree = leaves.continued(before, ledger.store, *chain)
             if leads_to(tree, newest):
                 return tree, before.size
-    return leaves.whole(ledger.store, *chain), 0
+    return entries(), 0
 
 
 def leads_to(tree: TiledLeaves, head: Head) -> bool:

@@ -374,6 +374,30 @@ def test_kept_hashes_are_never_trusted(project: Project) -> None:
         assert proof["index"] == 2
 
 
+@pytest.mark.parametrize("content", [None, b"x", bytes(4096 * 32)])
+def test_a_full_tile_that_was_changed_or_removed_is_made_again_from_the_entries(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """Its hash, which the signed root vouches for, is kept beside it: the root alone does not show the change."""
+    project = signing_project(tmp_path)
+    grow(project, 1)
+    (first,) = open_ledger(project).entries(*ONE)
+    rewrite(project, linked([replace(first, batch_id=number) for number in range(5000)]))
+    publish_heads(project, NOW)
+    ledger, keys = open_ledger(project), public_keys(project)
+    expected = proving.prove(project, ledger, keys, ONE, "7")
+    (kept,) = (project.project_dir / "_recon/heads/hashes").iterdir()
+    for tile in ("leaves-0", "leaves-1"):
+        right = (kept / tile).read_bytes()
+        (kept / tile).unlink()
+        if content is not None:
+            (kept / tile).write_bytes(content)
+        assert proving.prove(project, ledger, keys, ONE, "7")["hashes"] == expected["hashes"]
+        again = _signed(project)
+        assert again.document is not None and not again.contradictions and not again.notes
+        (kept / tile).write_bytes(right)
+
+
 def test_an_entry_is_proved_in_less_than_2_kb(project: Project) -> None:
     ledger, keys = open_ledger(project), public_keys(project)
     entry = ledger.entries(*ONE)[6]
