@@ -526,9 +526,17 @@ class _Reader:
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
         results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
+        heads = self.sources.session.compared()
+        signed = {names[1]: said for names, said in heads.results.items() if names[0] == name}
+        for of, (at, sentence) in signed.items():
+            left = of_sink.get(of)
+            if left is not None and (left.audited_at or left.at) > at:
+                results.setdefault(of, sentence)
+            elif of not in results:  # the state may be an older copy, as the results may be
+                of_sink.pop(of, None)
+                damaged.setdefault(of, sentence)
         if previous is not None:
             self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
-        heads = self.sources.session.compared()
         unread = dict.fromkeys((sink.name for sink in self._sinks), heads.unread) if heads.unread else {}
         proofs = Proofs(
             of_sink=of_sink,

@@ -175,7 +175,9 @@ def _take(
 
 
 def _is_larger(head: Head, known: Mapping[Chain, Head]) -> bool:
-    return head.chain not in known or head.size > known[head.chain].size
+    """Whether a head is larger than the one that is known; of one size the newest covers the results of more audits."""
+    before = known.get(head.chain)
+    return before is None or (head.size, head.at) > (before.size, before.at)
 
 
 def _not_compared(place: str, reason: str) -> str:

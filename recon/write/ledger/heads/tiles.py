@@ -97,9 +97,7 @@ class TiledLeaves:
         folder.write(_EXTENT, json.dumps(extent).encode())
 
 
-def kept(
-    folder: Storage, entries: Callable[[], TiledLeaves], most: int = _MOST, width: int = WIDTH
-) -> TiledLeaves:
+def kept(folder: Storage, entries: Callable[[], TiledLeaves], most: int = _MOST, width: int = WIDTH) -> TiledLeaves:
     """The tree whose hashes were kept in a folder, of `most` leaves.
 
     A signed root vouches for the roots of full tiles (`tops`), and these for the leaves. A tile that is missing, or has

@@ -8,7 +8,7 @@ were both signed cannot both be the beginning of one ledger.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -137,7 +137,9 @@ def compare(
         for head in document.heads:
             if head.ledger == origin_of(project):
                 of_chain[head.chain].append(head)
-    findings, sentences = [*_timestamps(project, published), *_results(ledger, of_chain)], []
+    heads_of_all = [head for heads in of_chain.values() for head in heads]
+    changed = [Finding(code=Code.TAMPERED, message=said) for said in results_changed(ledger, heads_of_all).values()]
+    findings, sentences = [*_timestamps(project, published), *changed], []
     proofs = _growth(published)
     for chain, heads in sorted(of_chain.items()):
         if pipeline not in (None, chain[0]) or sink not in (None, chain[1]):
@@ -163,22 +165,25 @@ def compare(
     return Compared(findings=tuple(findings), sentences=tuple(sentences))
 
 
-def _results(ledger: Ledger, of_chain: Mapping[Chain, Sequence[Head]]) -> Iterator[Finding]:
-    """Audits whose stored results are not those that their heads cover."""
-    heads = [head for heads in of_chain.values() for head in heads if head.results is not None]
-    told = {head.results: head for head in heads if head.results is not None}
-    if not told:
-        return
-    stored = hashes_of_audits(ledger.results, min(head.at for head in heads) - _LONGEST_AUDIT)
-    for (invocation_id, expected), head in told.items():
-        if stored.get(invocation_id) != expected:
-            gone = invocation_id not in stored
-            yield Finding(
-                code=Code.TAMPERED,
-                message=f"the results of audit {invocation_id}, which signed heads at {head.at:%Y-%m-%d %H:%M:%S}Z, "
-                + ("are gone" if gone else "were edited, or some of them removed or added")
-                + ": what it found is no longer what the table `results` says",
-            )
+def results_changed(ledger: Ledger, heads: Iterable[Head]) -> Mapping[tuple[str, str], str]:
+    """Audits whose stored results are not those that a head covers (`Head.results`), each with a sentence.
+
+    Raises:
+        LedgerError: the table of results cannot be read.
+    """
+    covering = {head.results: head for head in heads if head.results is not None}
+    if not covering:
+        return {}
+    stored = hashes_of_audits(ledger.results, min(head.at for head in covering.values()) - _LONGEST_AUDIT)
+    return {
+        (invocation_id, expected): (
+            f"the results of audit {invocation_id}, which signed heads at {head.at:%Y-%m-%d %H:%M:%S}Z, "
+            + ("were edited, or some of them removed or added" if invocation_id in stored else "are gone")
+            + ": what it found is no longer what the table `results` says"
+        )
+        for (invocation_id, expected), head in covering.items()
+        if stored.get(invocation_id) != expected
+    }
 
 
 def _forks(heads: Sequence[Head]) -> Iterator[str]:
