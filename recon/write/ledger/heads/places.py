@@ -20,7 +20,7 @@ from recon.write.ledger.heads.documents import MOST_BYTES, Document, read
 
 # `Document.name`: a clone of a git repository may hold other files, too.
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}\.json")
-_AT_ONCE = 64  # documents in memory
+_AT_ONCE = 1 << 25  # bytes of documents in memory
 _COMMAND_S = 60.0
 _KAFKA_S = 15.0
 _CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
@@ -131,28 +131,44 @@ def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"")
     return done.stdout
 
 
-def documents(folder: Storage) -> Iterator[tuple[str, Document | LedgerError]]:
+def documents(folder: Storage) -> Iterator[tuple[str, Document | LedgerError | EvidenceError]]:
     """Every document of a folder with its path, the newest first; its signatures are not verified.
 
-    A file under the name of a document that is none, or has the content of another one, is the error that says so.
+    A file under the name of a document that is none, or has the content of another one, is the LedgerError that says
+    so. One that cannot be read is an EvidenceError: what it holds is not known.
 
     Raises:
-        EvidenceError: the folder, or a file of it, cannot be read.
+        EvidenceError: the folder cannot be listed.
     """
 
-    def content(name: str) -> bytes:
+    def content(name: str) -> bytes | EvidenceError:
         try:
             return folder.read(name, MOST_BYTES + 1)
         except FileNotFoundError:
             where = f"{folder.uri.rstrip('/')}/{name}"
-            raise EvidenceError(f"{where} was there a moment ago, and is gone; see who removed it") from None
+            return EvidenceError(f"{where} was there a moment ago, and is gone; see who removed it")
+        except EvidenceError as error:
+            return error
 
-    names = sorted(filter(_NAME.fullmatch, folder.sizes()), reverse=True)
-    for begin in range(0, len(names), _AT_ONCE):
-        some = names[begin : begin + _AT_ONCE]
-        for name, given in zip(some, read_ahead(content, some, remote=folder.local is None), strict=True):
+    sizes = {name: size for name, size in folder.sizes().items() if _NAME.fullmatch(name)}
+    for names in _together(sizes):
+        for name, given in zip(names, read_ahead(content, names, remote=folder.local is None), strict=True):
             where = f"{folder.uri.rstrip('/')}/{name}"
-            yield where, _named(name, given, where)
+            yield where, given if isinstance(given, EvidenceError) else _named(name, given, where)
+
+
+def _together(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Names in the order in which files are read, those together that fit into memory."""
+    names: list[str] = []
+    left = _AT_ONCE
+    for name in sorted(sizes, reverse=True):
+        size = min(sizes[name], MOST_BYTES + 1)
+        if size > left:
+            yield names
+            names, left = [], _AT_ONCE
+        names.append(name)
+        left -= size
+    yield names
 
 
 def _named(name: str, content: bytes, where: str) -> Document | LedgerError:

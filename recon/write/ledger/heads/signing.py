@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
-from recon.base.errors import ConfigError, LedgerError, ReconError
+from recon.base.errors import ConfigError, EvidenceError, LedgerError, ReconError
 from recon.base.storage import Storage
 from recon.base.text import first_line, plural
 from recon.project import Project
@@ -131,12 +131,14 @@ def known_heads(project: Project, keys: Sequence[PublicKey], until: datetime | N
             continue
         here: dict[Chain, Head] = {}
         bad: list[str] = []
+        why_not: list[str] = []
         try:
-            right = _take(project, keys, until, folder, here, bad)
-            if bad and not right:
-                unread.append(_not_compared(place, f"no document there is right: {bad[0]}"))
+            right = _take(project, keys, until, folder, here, bad, why_not)
+            if bad and not right and not why_not:
+                why_not.append(f"no document there is right: {bad[0]}")
         except Exception as error:  # whatever a client library raises
-            unread.append(_not_compared(place, why(error)))
+            why_not.append(why(error))
+        unread += [_not_compared(place, why_not)] if why_not else []
         left_out += bad
         for head in here.values():
             if _is_larger(head, newest):
@@ -151,13 +153,18 @@ def _take(
     folder: Storage,
     here: dict[Chain, Head],
     bad: list[str],
+    unread: list[str],
 ) -> bool:
-    """Takes the largest heads of a folder, and the sentences about files that are left out; whether any was right.
+    """Takes the largest heads of a folder, the sentences about files that are left out, and why others are not read.
 
-    The newest documents come first, so that nearly all signatures that must be verified are theirs.
+    Returns whether any document was right. The newest documents come first, so that nearly all signatures that must be
+    verified are theirs.
     """
     right = False
     for where, document in documents(folder):
+        if isinstance(document, EvidenceError):
+            unread.append(str(document))
+            continue
         if isinstance(document, LedgerError):
             bad.append(str(document))
             continue
@@ -165,7 +172,7 @@ def _take(
             continue
         larger = {head for head in document.heads if (until is None or head.at <= until) and _is_larger(head, here)}
         try:
-            verified(document, keys, where, larger)
+            verified(document, keys, where, larger if right else None)
         except LedgerError as error:
             bad.append(str(error))
             continue
@@ -180,8 +187,9 @@ def _is_larger(head: Head, known: Mapping[Chain, Head]) -> bool:
     return before is None or (head.size, head.at) > (before.size, before.at)
 
 
-def _not_compared(place: str, reason: str) -> str:
-    return f"earlier heads {place} could not be compared: {reason}"
+def _not_compared(place: str, reasons: Sequence[str]) -> str:
+    more = f" (and {plural(len(reasons) - 1, 'more file')})" if len(reasons) > 1 else ""
+    return f"earlier heads {place} could not be compared: {reasons[0]}{more}"
 
 
 def why(error: Exception) -> str:

@@ -70,20 +70,24 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
     for place in places:
         here: list[Document] = []
         bad: list[str] = []
-        why = ""
+        unread: list[str] = []
         try:
             for where, document in _at(place, options_at(project, place)):
-                if isinstance(document, LedgerError):
+                if isinstance(document, EvidenceError):
+                    unread.append(str(document))
+                elif isinstance(document, LedgerError):
                     bad.append(str(document))
                 elif document.origin != origin_of(project):
                     others.add(document.origin)
                 else:
                     _add(here, bad, document, keys, where)
         except EvidenceError as error:
-            why = str(error)
-        if why or (bad and not here):
-            sentence = f"the heads at {place} cannot be compared: {why or f'no document there is right: {bad[0]}'}"
-            findings.append(Finding(code=Code.INCONCLUSIVE, message=sentence))
+            unread.append(str(error))
+        if bad and not here and not unread:
+            unread.append(f"no document there is right: {bad[0]}")
+        for sentence in unread:
+            about = f"the heads at {place} cannot be compared: {sentence}"
+            findings.append(Finding(code=Code.INCONCLUSIVE, message=about))
         findings += [Finding(code=Code.UNUSUAL, message=f"{sentence}; it was left out") for sentence in bad]
         mine += here
     if not mine:
@@ -93,7 +97,7 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
     return Published(documents=tuple(mine), findings=tuple(findings))
 
 
-def _at(place: str, options: Mapping[str, str]) -> Iterator[tuple[str, Document | LedgerError]]:
+def _at(place: str, options: Mapping[str, str]) -> Iterator[tuple[str, Document | LedgerError | EvidenceError]]:
     """Every document of a folder, or the one that a file is, under whatever name; signatures are not verified."""
     folder = Storage(place, options)
     if folder.local is not None and not folder.local.exists():
