@@ -143,7 +143,8 @@ def compare(
                 of_chain[head.chain].append(head)
     heads_of_all = [head for heads in of_chain.values() for head in heads]
     changed = [Finding(code=Code.TAMPERED, message=said) for said in results_changed(ledger, heads_of_all).values()]
-    findings, sentences = [*_timestamps(project, published), *changed], []
+    findings = [*_missing_timestamps(project, published), *_timestamps(project, published), *changed]
+    sentences: list[str] = []
     proofs = _growth(published)
     for chain, heads in sorted(of_chain.items()):
         if pipeline not in (None, chain[0]) or sink not in (None, chain[1]):
@@ -162,6 +163,11 @@ def compare(
         sentences.append(
             f"{'.'.join(chain)}: {plural(len(heads), 'head')}, the newest of {plural(newest.size, 'entry')}, signed "
             f"{newest.at:%Y-%m-%d %H:%M:%S}Z; {plural(behind, 'entry')} of the ledger behind it"
+        )
+    stamps = sum(document.timestamp is not None for document in published)
+    if stamps and (project.heads.timestamp is None or project.heads.timestamp.roots is None):
+        sentences.append(
+            f"{plural(stamps, 'timestamp')} not verified: `timestamp` of heads in recon.yml has no `roots`."
         )
     missing = [".".join(chain) for chain in ledger.chains() if chain not in of_chain]
     if missing:
@@ -256,16 +262,39 @@ def _growth(published: Sequence[Document]) -> Mapping[Chain, Sequence[str]]:
     return messages
 
 
+def _missing_timestamps(project: Project, published: Sequence[Document]) -> Iterator[Finding]:
+    """Documents without a timestamp: copies of one that has it, and others where recon.yml names an authority."""
+    stamped = {document.name for document in published if document.timestamp is not None}
+    without = sorted({document.name for document in published if document.timestamp is None})
+    for name in without:
+        if name in stamped:
+            yield Finding(
+                code=Code.TAMPERED,
+                message=f"a copy of {name} has no timestamp, and another copy has it: somebody removed it from the first, "
+                "as recon publishes the same document everywhere",
+            )
+    never = [name for name in without if name not in stamped]
+    if project.heads.timestamp is not None and never:
+        documents = f"{plural(len(never), 'document')} of heads {'has' if len(never) == 1 else 'have'} no timestamp"
+        yield Finding(
+            code=Code.UNUSUAL,
+            message=f"{documents} ({some(never)}), and recon.yml names an authority: it was not named yet, it did not "
+            "answer, or somebody removed the timestamp; a report of the audit that signed says whether it did not answer",
+        )
+
+
 def _timestamps(project: Project, published: Sequence[Document]) -> Iterator[Finding]:
+    """Timestamps that are not right, or far from the time of signing."""
     authority = project.heads.timestamp
     if authority is None or authority.roots is None:
         return
     roots = project.local_path(authority.roots)
-    for document in published:
-        if document.timestamp is None:
+    stamps = {(document.name, document.timestamp): document for document in published}
+    for (_, stamp), document in stamps.items():
+        if stamp is None:
             continue
         try:
-            at: datetime = timestamps.verified(document.timestamp, document.stamped, roots, document.name)
+            at: datetime = timestamps.verified(stamp, document.stamped, roots, document.name)
         except LedgerError as error:
             yield Finding(code=Code.TAMPERED, message=str(error))
             continue
