@@ -270,8 +270,8 @@ def _missing_timestamps(project: Project, published: Sequence[Document]) -> Iter
         if name in stamped:
             yield Finding(
                 code=Code.TAMPERED,
-                message=f"a copy of {name} has no timestamp, and another copy has it: somebody removed it from the first, "
-                "as recon publishes the same document everywhere",
+                message=f"a copy of {name} has no timestamp, and another copy has it: somebody removed it from the "
+                "first, as recon publishes the same document everywhere",
             )
     never = [name for name in without if name not in stamped]
     if project.heads.timestamp is not None and never:
@@ -279,7 +279,7 @@ def _missing_timestamps(project: Project, published: Sequence[Document]) -> Iter
         yield Finding(
             code=Code.UNUSUAL,
             message=f"{documents} ({some(never)}), and recon.yml names an authority: it was not named yet, it did not "
-            "answer, or somebody removed the timestamp; a report of the audit that signed says whether it did not answer",
+            "answer, or somebody removed the timestamp; the report of the audit that signed says whether it answered",
         )
 
 
