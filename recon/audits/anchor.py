@@ -16,8 +16,12 @@ from recon.project import Project
 from recon.write.ledger import Ledger
 from recon.write.ledger.heads import signing
 from recon.write.ledger.heads.notes import Head
-from recon.write.ledger.heads.places import publish
+from recon.write.ledger.heads.places import folder_of, publish
 from recon.write.ledger.heads.verifying import results_changed
+
+_NOT_READ_BACK = (
+    "; no audit reads them there, so an older copy of the ledger shows only in `recon ledger verify --heads`"
+)
 
 
 class Opens(Protocol):
@@ -47,6 +51,8 @@ def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
     notes += [f"the ledger's heads were not published at {reason}" for reason in failed]
     heads = plural(len(done.document.heads), "head")
     said = f"{heads} signed, published at {some(published)}" if published else f"{heads} signed, {NOT_ANCHORED}"
+    if published and not any(folder_of(project, place) for place in project.heads.publish):
+        said += _NOT_READ_BACK
     return replace(run, heads=said, notes=(*run.notes, *map(project.mask, notes)))
 
 

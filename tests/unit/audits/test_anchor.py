@@ -81,6 +81,15 @@ def test_heads_that_no_place_has_are_not_anchored_outside_and_the_verdict_stays(
     assert _audit(_project(tmp_path, publish=[])).heads == "1 head signed, not anchored outside"
 
 
+def test_a_place_that_no_audit_reads_back_is_said(tmp_path: Path) -> None:
+    project = _project(tmp_path, publish=[{"command": ["cat"]}])
+    grow(project, 3)
+    run = _audit(project)
+    assert run.heads.startswith("1 head signed, published at command cat; no audit reads them there")
+    both = _project(tmp_path, publish=[{"command": ["cat"]}, {"folder": "outside"}])
+    assert "no audit reads" not in _audit(both).heads
+
+
 def test_a_key_that_is_none_ends_the_audit_before_it_begins(tmp_path: Path) -> None:
     grow(_project(tmp_path), 3)
     for heads in ({"key": "x"}, {"key": None, "key_file": "none.pem"}, {"public_keys": ["x"]}):
