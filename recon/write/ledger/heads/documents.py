@@ -71,7 +71,7 @@ def read(content: bytes, where: str) -> Document:
         LedgerError: it is neither: it is too large, cut off, or holds what recon never writes.
     """
     if len(content) > MOST_BYTES:
-        raise _no_document(where, f"it is larger than {MOST_BYTES >> 20} MiB")
+        raise too_large(where)
     try:
         given = content.decode()
         if not given.lstrip().startswith("{"):
@@ -114,6 +114,11 @@ def parse(content: bytes, keys: Sequence[PublicKey], where: str) -> Document:
     document = read(content, where)
     verified(document, keys, where)
     return document
+
+
+def too_large(where: str) -> LedgerError:
+    """A file is no document, as it has more bytes than one can have."""
+    return _no_document(where, f"it is larger than {MOST_BYTES >> 20} MiB")
 
 
 def _no_document(where: str, why: str) -> LedgerError:

@@ -125,15 +125,15 @@ def known_heads(project: Project, keys: Sequence[PublicKey], until: datetime | N
     newest: dict[Chain, Head] = {}
     left_out: list[str] = []
     unread: list[str] = []
-    outside = [(f"at {place.name}", folder_of(project, place)) for place in project.heads.publish]
-    for place, folder in [("beside the ledger", kept_documents(project)), *outside]:
+    outside = [(f"at {place.name}", folder_of(project, place), bool(place.git)) for place in project.heads.publish]
+    for place, folder, clone in [("beside the ledger", kept_documents(project), False), *outside]:
         if folder is None:
             continue
         here: dict[Chain, Head] = {}
         bad: list[str] = []
         why_not: list[str] = []
         try:
-            right = _take(project, keys, until, folder, here, bad, why_not)
+            right = _take(project, keys, until, documents(folder, clone=clone), here, bad, why_not)
             if bad and not right and not why_not:
                 why_not.append(f"no document there is right: {bad[0]}")
         except Exception as error:  # whatever a client library raises
@@ -150,18 +150,18 @@ def _take(
     project: Project,
     keys: Sequence[PublicKey],
     until: datetime | None,
-    folder: Storage,
+    found: Iterable[tuple[str, Document | LedgerError | EvidenceError]],
     here: dict[Chain, Head],
     bad: list[str],
     unread: list[str],
 ) -> bool:
-    """Takes the largest heads of a folder, the sentences about files that are left out, and why others are not read.
+    """Takes the largest heads of a place, the sentences about files that are left out, and why others are not read.
 
     Returns whether any document was right. The newest documents come first, so that nearly all signatures that must be
     verified are theirs.
     """
     right = False
-    for where, document in documents(folder):
+    for where, document in found:
         if isinstance(document, EvidenceError):
             unread.append(str(document))
             continue

@@ -24,7 +24,7 @@ from recon.write.ledger.heads.documents import read as read_document
 from recon.write.ledger.heads.keys import PublicKey
 from recon.write.ledger.heads.merkle import is_consistent
 from recon.write.ledger.heads.notes import Head
-from recon.write.ledger.heads.places import documents, options_at
+from recon.write.ledger.heads.places import documents, is_clone, options_at
 from recon.write.ledger.heads.signing import Chain, leads_to, origin_of
 from recon.write.ledger.heads.tiles import TiledLeaves
 from recon.write.ledger.ledger import Ledger
@@ -72,7 +72,7 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
         bad: list[str] = []
         unread: list[str] = []
         try:
-            for where, document in _at(place, options_at(project, place)):
+            for where, document in _at(place, options_at(project, place), is_clone(project, place)):
                 if isinstance(document, EvidenceError):
                     unread.append(str(document))
                 elif isinstance(document, LedgerError):
@@ -97,13 +97,15 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
     return Published(documents=tuple(mine), findings=tuple(findings))
 
 
-def _at(place: str, options: Mapping[str, str]) -> Iterator[tuple[str, Document | LedgerError | EvidenceError]]:
+def _at(
+    place: str, options: Mapping[str, str], clone: bool
+) -> Iterator[tuple[str, Document | LedgerError | EvidenceError]]:
     """Every document of a folder, or the one that a file is, under whatever name; signatures are not verified."""
     folder = Storage(place, options)
     if folder.local is not None and not folder.local.exists():
         raise LedgerError(f"there are no heads at {place}: it does not exist")
     if folder.names() or (folder.local is not None and folder.local.is_dir()):
-        yield from documents(folder)
+        yield from documents(folder, clone=clone)
         return
     above, _, name = place.rpartition("/")
     try:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -293,6 +294,53 @@ def test_files_that_are_no_documents_are_named_and_the_others_are_compared(proje
         verifying.read([named[0][0]], public_keys(project), project)
     _roll_back(project, 6)
     assert [head.size for head, _ in _signed(project).contradictions] == [12]
+
+
+def test_a_clone_that_was_put_back_is_compared_with_its_remote(tmp_path: Path) -> None:
+    """Ledger, what is kept beside it and the clone are older copies; the remote has all heads."""
+    bare, clone = tmp_path / "bare.git", tmp_path / "clone"
+    _git("init", "-q", "--bare", "-b", "main", str(bare), cwd=tmp_path)
+    _git("clone", "-q", str(bare), str(clone), cwd=tmp_path)
+    _git("checkout", "-q", "-b", "main", cwd=clone)
+    _git("config", "push.autoSetupRemote", "true", cwd=clone)
+    project = signing_project(tmp_path, publish=[{"git": str(clone)}])
+    for hour, count in enumerate((5, 4)):
+        grow(project, count)
+        publish_heads(project, NOW + hour * HOUR)
+    _roll_back(project, 5)
+    for way in (
+        "update-ref refs/heads/main HEAD~1",
+        "update-ref refs/remotes/origin/main main",
+        "reset -q --hard main",
+    ):
+        _git(*way.split(), cwd=clone)
+    assert [head.size for head, _ in _signed(project).contradictions] == [9]
+    # What others add to the remote hides nothing: a document of another branch under a name that sorts last.
+    other = tmp_path / "other"
+    _git("clone", "-q", str(bare), str(other), cwd=tmp_path)
+    _git("checkout", "-q", "-b", "aside", cwd=other)
+    (newest,) = [file for file in other.glob("*.json") if b"\\n9\\n" in file.read_bytes()]
+    newest.rename(other / "renamed.txt")
+    (other / LAST).write_bytes(b"x")
+    (other / LAST.replace("2999", "2998")).symlink_to("/dev/zero")
+    (other / LAST.replace("2999", "2997")).write_bytes(b"x" * (9 << 20))
+    _git("add", ".", cwd=other)
+    submodule = f"160000,{'1' * 40},{LAST.replace('2999', '2996')}"
+    _git("update-index", "--add", "--cacheinfo", submodule, cwd=other)
+    _git("-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "-q", "-m", "x", cwd=other)
+    _git("push", "-q", "origin", "aside", cwd=other)
+    done = _signed(project)
+    assert [head.size for head, _ in done.contradictions] == [9]
+    assert any("is no whole signed note" in note for note in done.notes)
+    assert any("larger than 8 MiB" in note for note in done.notes)
+    # Without its remote a clone may be older than it.
+    bare.rename(tmp_path / "gone.git")
+    done = _signed(project)
+    assert done.document is None and "could not be compared" in done.notes[0]
+
+
+def _git(*arguments: str, cwd: Path) -> None:
+    subprocess.run(["git", *arguments], cwd=cwd, check=True, capture_output=True)
 
 
 def test_a_forged_head_is_left_out_and_named(project: Project, tmp_path: Path) -> None:
