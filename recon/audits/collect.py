@@ -528,13 +528,7 @@ class _Reader:
         results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
         heads = self.sources.session.compared()
         signed = {names[1]: said for names, said in heads.results.items() if names[0] == name}
-        for of, (at, sentence) in signed.items():
-            left = of_sink.get(of)
-            if left is not None and (left.audited_at or left.at) > at:
-                results.setdefault(of, sentence)
-            elif of not in results:  # the state may be an older copy, as the results may be
-                of_sink.pop(of, None)
-                damaged.setdefault(of, sentence)
+        self._judge_signed(signed, of_sink, results, damaged)
         if previous is not None:
             self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
         unread = dict.fromkeys((sink.name for sink in self._sinks), heads.unread) if heads.unread else {}
@@ -548,6 +542,25 @@ class _Reader:
             heads_unknown=unread | {sink: why for (of, sink), why in heads.unknown.items() if of == name},
         )
         return self._with_erasures(self._with_gone(ledger, proofs), previous)
+
+    @staticmethod
+    def _judge_signed(
+        signed: Mapping[str, tuple[datetime, str]],
+        of_sink: dict[str, SinkProof],
+        results: dict[str, str],
+        damaged: dict[str, str],
+    ) -> None:
+        """Adds that results of an audit are not those that its signed head covers: when it was signed, and a sentence.
+
+        A state from before that may be an older copy, as the results may be: nothing rests on it.
+        """
+        for sink, (at, sentence) in signed.items():
+            state = of_sink.get(sink)
+            if state is not None and (state.audited_at or state.at) > at:
+                results.setdefault(sink, sentence)
+            elif sink not in results:
+                of_sink.pop(sink, None)
+                damaged.setdefault(sink, sentence)
 
     def _with_gone(self, ledger: Ledger, proofs: Proofs) -> Proofs:
         """With the states of sinks that the query had under names which recon.yml no longer has.

@@ -162,11 +162,8 @@ def _take(
     """
     right = False
     for where, document in found:
-        if isinstance(document, EvidenceError):
-            unread.append(str(document))
-            continue
-        if isinstance(document, LedgerError):
-            bad.append(str(document))
+        if not isinstance(document, Document):
+            (unread if isinstance(document, EvidenceError) else bad).append(str(document))
             continue
         if document.origin != origin_of(project):
             continue

@@ -267,15 +267,14 @@ def _growth(published: Sequence[Document]) -> Mapping[Chain, Sequence[str]]:
 def _missing_timestamps(project: Project, published: Sequence[Document]) -> Iterator[Finding]:
     """Documents without a timestamp: copies of one that has it, and others where recon.yml names an authority."""
     stamped = {document.name for document in published if document.timestamp is not None}
-    without = sorted({document.name for document in published if document.timestamp is None})
-    for name in without:
-        if name in stamped:
-            yield Finding(
-                code=Code.TAMPERED,
-                message=f"a copy of {name} has no timestamp, and another copy has it: somebody removed it from the "
-                "first, as recon publishes the same document everywhere",
-            )
-    never = [name for name in without if name not in stamped]
+    without = {document.name for document in published if document.timestamp is None}
+    for name in sorted(without & stamped):
+        yield Finding(
+            code=Code.TAMPERED,
+            message=f"a copy of {name} has no timestamp, and another copy has it: somebody removed it from the first, "
+            "as recon publishes the same document everywhere",
+        )
+    never = sorted(without - stamped)
     if project.heads.timestamp is not None and never:
         documents = f"{plural(len(never), 'document')} of heads {'has' if len(never) == 1 else 'have'} no timestamp"
         yield Finding(
