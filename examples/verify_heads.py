@@ -2,25 +2,31 @@
 
     python verify_heads.py --key KEY FILE …
 
-KEY is the public key (name+id+base64). Each FILE is a published document of heads, a signed note, or a proof of
-`recon ledger prove`. All heads of one origin are compared with each other, as far as consistency proofs lead.
-Exit 0: all is right; 1: something is not; 2: usage. Needs `cryptography`. Formats: RFC 6962, C2SP signed-note and
-tlog-checkpoint.
+KEY is a public key (name+id+base64); give --key once for each. Each FILE is a published document of heads, a signed
+note, or a proof of `recon ledger prove`. Consistency proofs must lead from every head of a chain to its largest one.
+Exit 0: all is right; 1: something is wrong, or was not compared; 2: usage. Needs `cryptography`. Timestamps, and the
+results of audits that heads name, are not verified here. docs/heads.md has the grammar; the formats are RFC 6962, and
+C2SP's signed-note and tlog-checkpoint.
 """
 
 import argparse
 import base64
 import hashlib
 import json
+import re
 import sys
 from collections import defaultdict
-from itertools import combinations
+from datetime import date
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-MOST_BYTES = 1 << 23
+MOST_BYTES, MOST_HASHES, MOST_SIGNATURES = 1 << 23, 128, 16
+NAME, ORIGIN = re.compile(r"[^\s+]+"), re.compile(r"[^\s+]+/[^\s+/]+/[^\s+/]+")
+NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+AT = re.compile(r"at ([0-9]{4})-([0-9]{2})-([0-9]{2})T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
+RESULTS = re.compile(r"results \S+ [0-9a-f]{64}")
 
 
 class Wrong(Exception):
@@ -32,31 +38,50 @@ def need(condition, sentence):
         raise Wrong(sentence)
 
 
-def no_number(text):
-    raise Wrong(f"{text} is no number")
-
-
 def sha256(*parts):
     return hashlib.sha256(b"".join(parts)).digest()
 
 
-def open_note(note, key):
-    """(origin, size, root, extension lines) of a note that the key signed."""
-    name, key_id, raw = key.split("+", 2)
-    raw = base64.b64decode(raw)
-    need(
-        raw[0] == 1 and sha256(name.encode(), b"\n", raw)[:4].hex() == key_id, "the key's parts do not belong together"
-    )
-    text, _, signatures = note.rpartition("\n\n")
-    text += "\n"
-    for line in signatures.splitlines():
-        _, signer, signature = line.split(" ")
-        signature = base64.b64decode(signature)
-        if signer == name and signature[:4].hex() == key_id:
-            Ed25519PublicKey.from_public_bytes(raw[1:]).verify(signature[4:], text.encode())
-            origin, size, root, *more = text.splitlines()
-            return origin, int(size), base64.b64decode(root), more
-    raise Wrong(f"{name} did not sign this note")
+def decoded(text, length=None):
+    """The bytes of a text in base64, which is the only one that stands for them."""
+    need(type(text) is str and text.isascii(), "a text in base64 is none")
+    raw = base64.b64decode(text, validate=True)
+    need(base64.b64encode(raw).decode() == text and length in (None, len(raw)), "a text in base64 is another one")
+    return raw
+
+
+def read_key(text):
+    """((name, id), 32 bytes) of a public key."""
+    name, key_id, raw = text.strip().split("+", 2)
+    raw = decoded(raw, 33)
+    of = sha256(name.encode(), b"\n", raw)[:4]
+    need(NAME.fullmatch(name) and raw[0] == 1 and of.hex() == key_id, "the parts of the key do not belong together")
+    return (name, of), raw[1:]
+
+
+def open_note(note, keys):
+    """(origin, size, root, extension lines) of a head that one of the keys signed."""
+    need(type(note) is str and not re.search(r"[\x00-\x09\x0b-\x1f]", note), "a note is no text of plain lines")
+    text, empty, below = note.rpartition("\n\n")
+    text, lines, signed = text + "\n", below.split("\n"), 0
+    need(empty and not lines.pop() and 0 < len(lines) <= MOST_SIGNATURES, "the signed note is not whole")
+    for line in lines:
+        parts = line.split(" ")
+        need(len(parts) == 3 and parts[0] == "—" and NAME.fullmatch(parts[1]), "a line is no signature")
+        raw = decoded(parts[2])
+        need(len(raw) > 4, "a signature is too short")
+        key = keys.get((parts[1], raw[:4]))
+        if key is not None:
+            Ed25519PublicKey.from_public_bytes(key).verify(raw[4:], text.encode())
+            signed += 1
+    need(signed, "none of the keys signed this note")
+    origin, size, root, *more = text.split("\n")[:-1]
+    need(ORIGIN.fullmatch(origin) and NUMBER.fullmatch(size) and all(more), "the note is no head of a ledger")
+    at, results = ([line for line in more if line.startswith(word)] for word in ("at ", "results "))
+    need(len(at) == 1 and (when := AT.fullmatch(at[0])), "the head has no time of signing")
+    date(*map(int, when.groups()[:3]))
+    need(len(results) < 2 and all(map(RESULTS.fullmatch, results)), "the results are not those of one audit")
+    return origin, int(size), decoded(root, 32), more
 
 
 def root_of_leaf(leaf, index, size, path):
@@ -94,71 +119,126 @@ def verify_growth(old, new, hashes):
     need(roots_of_growth(size, larger, hashes, root) == (root, larger_root), "the consistency proof is wrong")
 
 
-def verify_entry(proof, key):
-    origin, size, root, _ = head = open_note(proof["note"], key)
-    need(origin.endswith(f"/{proof['pipeline']}/{proof['sink']}"), "the head is of another pipeline or sink")
-    need(0 <= proof["index"] < size, "the entry is behind the head")
+def verify_entry(proof, keys):
+    origin, size, root, _ = head = open_note(proof["note"], keys)
+    need(origin.rsplit("/", 2)[1:] == [proof["pipeline"], proof["sink"]], "the head is of another pipeline or sink")
+    need(type(proof["index"]) is int and 0 <= proof["index"] < size, "the entry is behind the head")
+    need(re.fullmatch("[0-9a-f]{64}", proof["entry_hash"]), "the hash of the entry is none")
     leaf = sha256(b"\x00", proof["entry_hash"].encode())
-    path = [base64.b64decode(node) for node in proof["hashes"]]
-    need(root_of_leaf(leaf, proof["index"], size, path) == root, "the inclusion proof is wrong")
+    need(root_of_leaf(leaf, proof["index"], size, read_hashes(proof)) == root, "the inclusion proof is wrong")
+    print(f"{origin}: the entry {proof['entry_hash']} is number {proof['index'] + 1} of {size}")
     return head
 
 
-def verify_file(content, key):
-    """The heads of a file, and the consistency proofs of a document: (size before, head, hashes)."""
-    if not content.lstrip().startswith("{"):
-        return [open_note(content, key)], []
-    values = json.loads(content, parse_constant=no_number)
-    if "entry_hash" in values:
-        return [verify_entry(values, key)], []
-    if "old" in values:
-        old, new = open_note(values["old"], key), open_note(values["note"], key)
-        verify_growth(old, new, [base64.b64decode(node) for node in values["hashes"]])
-        return [old, new], []
-    heads = [open_note(note, key) for note in values["notes"]]
-    proofs = {
-        origin: (p["from"], list(map(base64.b64decode, p["hashes"]))) for origin, p in values["consistency"].items()
-    }
-    need(all(type(size) is int for size, _ in proofs.values()), "a size is no whole number")
+def read_hashes(proof):
+    hashes = proof["hashes"]
+    need(type(hashes) is list and len(hashes) <= MOST_HASHES, "the hashes of a proof are no list, or too many")
+    return [decoded(node, 32) for node in hashes]
+
+
+def read_document(values, keys):
+    """The heads of a document, and the consistency proofs of these: (size before, head, hashes)."""
+    need(type(values["notes"]) is list and values["notes"], "the document has no notes")
+    heads, proofs = [open_note(note, keys) for note in values["notes"]], {}
+    chains = {head[0] for head in heads}
+    need(len(chains) == len(heads), "the document has two notes of one chain")
+    need({origin.rsplit("/", 2)[0] for origin in chains} == {values["origin"]}, "a note is of another origin")
+    for origin, proof in values.get("consistency", {}).items():
+        need(type(proof["from"]) is int and 0 <= proof["from"] < 2**63, "a size is no whole number")
+        proofs[origin] = proof["from"], read_hashes(proof)
+    decoded("" if values.get("timestamp") is None else values["timestamp"])
     return heads, [(proofs[head[0]][0], head, proofs[head[0]][1]) for head in heads if head[0] in proofs]
+
+
+def once(pairs):
+    need(len(dict(pairs)) == len(pairs), "a key stands there twice")
+    return dict(pairs)
+
+
+def no_number(text):
+    raise Wrong(f"{text} is no number")
+
+
+def verify_file(content, keys):
+    """The heads of a file, and consistency proofs between them and those of other files."""
+    need(len(content) <= MOST_BYTES, "it is larger than any document of heads")
+    text = content.decode()
+    if not text.lstrip().startswith("{"):
+        return [open_note(text, keys)], []
+    values = json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+    if "notes" not in values and "entry_hash" in values:
+        return [verify_entry(values, keys)], []
+    if "notes" not in values and "old" in values:
+        old, new = open_note(values["old"], keys), open_note(values["note"], keys)
+        verify_growth(old, new, read_hashes(values))
+        return [old, new], [(old[1], new, read_hashes(values))]
+    return read_document(values, keys)
+
+
+def compare(origin, heads, growth):
+    """What is wrong with the heads of a chain, and the sizes of those from which no proof leads to the largest one."""
+    wrong, edges, of_size = [], [], defaultdict(list)
+    for head in heads:
+        of_size[head[0]].append(head)
+    for size, alike in of_size.items():
+        if len(alike) > 1:
+            wrong.append(f"{len(alike)} heads of {size} entries have different roots: a fork")
+    for before, (_, size, root, _), hashes in growth:
+        for old in of_size.get(before, ()) if before else ():
+            try:
+                verify_growth((origin, *old, []), (origin, size, root, []), hashes)
+                edges.append((old, (size, root)))
+            except Wrong as error:
+                wrong.append(f"from {before} to {size} entries: {error}")
+    reached = {max(heads), (0, sha256())}  # the empty tree is the beginning of each
+    for old, new in sorted(edges, key=lambda edge: edge[1], reverse=True):
+        reached |= {old} if new in reached else set()
+    return wrong, sorted(size for size, _ in heads - reached)
+
+
+def sentence_of(error):
+    if isinstance(error, InvalidSignature):
+        return "the signature is wrong"
+    return str(error) if isinstance(error, Wrong) else f"it is no such file ({repr(error)[:200]})"
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--key", required=True)
+    parser.add_argument("--key", required=True, action="append")
     parser.add_argument("files", nargs="+", type=Path)
     options = parser.parse_args(arguments)
-    of_origin, growth, wrong = defaultdict(list), [], 0
+    try:
+        keys = dict(map(read_key, options.key))
+    except (Wrong, ValueError):
+        parser.error("--key is no public key of a signed note (name+id+base64); `recon ledger key` prints it")
+    heads, growth, faults = defaultdict(set), defaultdict(list), 0
     for file in options.files:
         try:
             with file.open("rb") as opened:
-                content = opened.read(MOST_BYTES + 1)
-            need(len(content) <= MOST_BYTES, "it is larger than any document of heads")
-            heads, proofs = verify_file(content.decode(), options.key)
-            growth += proofs
-            for head in heads:
-                of_origin[head[0]].append(head)
-        except InvalidSignature:
-            wrong += 1
-            print(f"{file}: the signature is wrong")
+                found, proofs = verify_file(opened.read(MOST_BYTES + 1), keys)
         except Exception as error:  # whatever an edited file leads to: the others are compared all the same
-            wrong += 1
-            print(f"{file}: {error if isinstance(error, Wrong) else repr(error)[:200]}")
-    for before, head, hashes in growth:
-        for old in {old[2]: old for old in of_origin[head[0]] if old[1] == before}.values():
-            try:
-                verify_growth(old, head, hashes)
-            except Wrong as error:
-                wrong += 1
-                print(f"{head[0]}: from {before} to {head[1]} entries: {error}")
-    for origin, heads in sorted(of_origin.items()):
-        for one, other in combinations({(head[1], head[2]): head for head in heads}.values(), 2):
-            if one[1] == other[1]:
-                wrong += 1
-                print(f"{origin}: two heads of {one[1]} entries have different roots: a fork")
-        print(f"{origin}: {len(heads)} heads, the newest of {max(head[1] for head in heads)} entries")
-    return 1 if wrong else 0
+            print(f"{file}: {sentence_of(error)}")
+            faults += 1
+            continue
+        for origin, size, root, _ in found:
+            heads[origin].add((size, root))
+        for proof in proofs:
+            growth[proof[1][0]].append(proof)
+    for origin, of_chain in sorted(heads.items()):
+        wrong, apart = compare(origin, of_chain, growth[origin])
+        for sentence in wrong:
+            print(f"{origin}: {sentence}")
+        if apart:
+            sizes = ", ".join(map(str, apart[:5])) + ", …" * (len(apart) > 5)
+            print(
+                f"{origin}: {len(apart)} NOT compared with the largest head, of {sizes} entries: no consistency proof"
+            )
+            print("  leads to it; whoever has the ledger writes one by `recon ledger prove --since FILE`")
+        print(f"{origin}: {len(of_chain)} heads, the largest of {max(of_chain)[0]} entries")
+        faults += len(wrong) + len(apart)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())

@@ -16,7 +16,12 @@ from recon.project import Project
 from recon.write.ledger import Ledger
 from recon.write.ledger.heads import signing
 from recon.write.ledger.heads.notes import Head
-from recon.write.ledger.heads.places import publish
+from recon.write.ledger.heads.places import folder_of, publish
+from recon.write.ledger.heads.verifying import results_changed
+
+_NOT_READ_BACK = (
+    "; no audit reads them there, so an older copy of the ledger shows only in `recon ledger verify --heads`"
+)
 
 
 class Opens(Protocol):
@@ -46,6 +51,8 @@ def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
     notes += [f"the ledger's heads were not published at {reason}" for reason in failed]
     heads = plural(len(done.document.heads), "head")
     said = f"{heads} signed, published at {some(published)}" if published else f"{heads} signed, {NOT_ANCHORED}"
+    if published and not any(folder_of(project, place) for place in project.heads.publish):
+        said += _NOT_READ_BACK
     return replace(run, heads=said, notes=(*run.notes, *map(project.mask, notes)))
 
 
@@ -54,13 +61,15 @@ class Compared:
     """The ledger's chains, compared with the signed heads that are known here.
 
     `contradicted` are those whose entries do not lead to their head; `unknown` is why others could not be compared.
-    `unread` names a place that could not be read, where any of them may have a larger head. `notes` are what an audit
-    says of the places.
+    `unread` names a place that could not be read, where any of them may have a larger head. `results` are the chains
+    whose head covers other results of its audit than are stored: when it was signed, and a sentence. `notes` are what
+    an audit says of the places.
     """
 
     contradicted: Mapping[signing.Chain, HeadConflict] = field(default_factory=dict)
     unknown: Mapping[signing.Chain, str] = field(default_factory=dict)
     unread: str = ""
+    results: Mapping[signing.Chain, tuple[datetime, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -75,9 +84,8 @@ def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
     except Exception as error:  # whatever a place or a store raises
         return Compared(unknown=dict.fromkeys(signing.chains_of(project), signing.why(error)))
     contradicted, unknown = {}, {}
-    for chain, head in known.newest.items():
-        if chain not in signing.chains_of(project):
-            continue
+    heads = {chain: known.newest[chain] for chain in signing.chains_of(project) if chain in known.newest}
+    for chain, head in heads.items():
         try:
             tree, _ = signing.tree_of(project, ledger, chain, head)
             if not signing.leads_to(tree, head):
@@ -86,7 +94,18 @@ def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
                 contradicted[chain] = HeadConflict(contradiction(head, tree.size), about)
         except Exception as error:  # whatever its entries hold: the other chains are compared all the same
             unknown[chain] = signing.why(error)
-    return Compared(contradicted, unknown, project.mask("; ".join(known.unread)), known.notes)
+    results: Mapping[signing.Chain, tuple[datetime, str]] = {}
+    try:
+        results = _results(ledger, heads)
+    except Exception as error:  # whatever a store raises
+        unknown = {**dict.fromkeys(heads, signing.why(error)), **unknown}
+    return Compared(contradicted, unknown, project.mask("; ".join(known.unread)), results, known.notes)
+
+
+def _results(ledger: Ledger, heads: Mapping[signing.Chain, Head]) -> Mapping[signing.Chain, tuple[datetime, str]]:
+    changed = results_changed(ledger, heads.values())
+    of_heads = ((chain, head.at, changed.get(head.results or ("", ""))) for chain, head in heads.items())
+    return {chain: (at, sentence) for chain, at, sentence in of_heads if sentence}
 
 
 def contradiction(head: Head, size: int) -> str:

@@ -526,9 +526,11 @@ class _Reader:
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
         results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
+        heads = self.sources.session.compared()
+        signed = {names[1]: said for names, said in heads.results.items() if names[0] == name}
+        self._judge_signed(signed, of_sink, results, damaged)
         if previous is not None:
             self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
-        heads = self.sources.session.compared()
         unread = dict.fromkeys((sink.name for sink in self._sinks), heads.unread) if heads.unread else {}
         proofs = Proofs(
             of_sink=of_sink,
@@ -540,6 +542,25 @@ class _Reader:
             heads_unknown=unread | {sink: why for (of, sink), why in heads.unknown.items() if of == name},
         )
         return self._with_erasures(self._with_gone(ledger, proofs), previous)
+
+    @staticmethod
+    def _judge_signed(
+        signed: Mapping[str, tuple[datetime, str]],
+        of_sink: dict[str, SinkProof],
+        results: dict[str, str],
+        damaged: dict[str, str],
+    ) -> None:
+        """Adds that results of an audit are not those that its signed head covers: when it was signed, and a sentence.
+
+        A state from before that may be an older copy, as the results may be: nothing rests on it.
+        """
+        for sink, (at, sentence) in signed.items():
+            state = of_sink.get(sink)
+            if state is not None and (state.audited_at or state.at) > at:
+                results.setdefault(sink, sentence)
+            elif sink not in results:
+                of_sink.pop(sink, None)
+                damaged.setdefault(sink, sentence)
 
     def _with_gone(self, ledger: Ledger, proofs: Proofs) -> Proofs:
         """With the states of sinks that the query had under names which recon.yml no longer has.

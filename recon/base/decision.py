@@ -33,10 +33,12 @@ def stated(name: str, text: str) -> str:
     """The text of `by` or `reason` without blanks around it.
 
     Raises:
-        ConfigError: nothing is left.
+        ConfigError: nothing is left, or it has bytes that are no text.
     """
     if not text.strip():
         raise ConfigError(f"{name} is empty; an auditor will ask for it")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ConfigError(f"{name} has bytes that are no UTF-8: {text!r}; write it anew")
     return text.strip()
 
 

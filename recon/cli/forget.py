@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recon.base.decision import stated
 from recon.base.errors import ConfigError
 from recon.base.text import plural, short_path
 from recon.cli.repair import ask
@@ -64,7 +65,7 @@ def forget(
     if count and not dry_run:
         if not yes:
             ask(f"This erases {plural(count, 'row')} for good")
-        forgotten = forgetting.erase(found, by=by.strip(), reason=reason.strip())
+        forgotten = forgetting.erase(found, by=stated("--by", by), reason=stated("--reason", reason))
         if forgotten is not None:
             _write(session, target, forgotten)
         typer.echo(f"{plural(count, 'row')} erased.", err=output == "json")

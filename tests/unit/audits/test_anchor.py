@@ -12,6 +12,7 @@ import pytest
 from recon.audits.compliance import compliance
 from recon.audits.pack import pack
 from recon.audits.run import run_audit
+from recon.base.clock import clock
 from recon.base.errors import ConfigError, LedgerError
 from recon.model import Code, RunResult
 from recon.project import Project
@@ -80,6 +81,15 @@ def test_heads_that_no_place_has_are_not_anchored_outside_and_the_verdict_stays(
     assert _audit(_project(tmp_path, publish=[])).heads == "1 head signed, not anchored outside"
 
 
+def test_a_place_that_no_audit_reads_back_is_said(tmp_path: Path) -> None:
+    project = _project(tmp_path, publish=[{"command": ["cat"]}])
+    grow(project, 3)
+    run = _audit(project)
+    assert run.heads.startswith("1 head signed, published at command cat; no audit reads them there")
+    both = _project(tmp_path, publish=[{"command": ["cat"]}, {"folder": "outside"}])
+    assert "no audit reads" not in _audit(both).heads
+
+
 def test_a_key_that_is_none_ends_the_audit_before_it_begins(tmp_path: Path) -> None:
     grow(_project(tmp_path), 3)
     for heads in ({"key": "x"}, {"key": None, "key_file": "none.pem"}, {"public_keys": ["x"]}):
@@ -104,7 +114,7 @@ def test_an_audit_of_a_ledger_that_was_written_anew_is_refuted(tmp_path: Path, a
         shutil.rmtree(tmp_path / "_recon" / "heads", ignore_errors=True)
     run = _audit(project)
     assert run.results[0].status == "fail"
-    assert [f.code for f in run.results[0].findings if "signed" in f.message] == [Code.TAMPERED]
+    assert [f.code for f in run.results[0].findings if "do not lead" in f.message] == [Code.TAMPERED]
     assert any("do not lead to the head of 4 entries" in note for note in run.notes)
     assert run.heads == "not anchored outside" and files(tmp_path / "outside") == published
     report = compliance(project, "2026-11-01", "2026-11-22")
@@ -206,7 +216,8 @@ def test_a_chain_that_cannot_be_compared_with_its_head_is_not_known_and_the_othe
 
     monkeypatch.setattr(leaves, "whole", unforeseen)
     run = _audit(project)
-    found = {result.sink: [f for f in result.findings if "signed" in f.message] for result in run.results}
+    about_heads = {"orders": "the head that was signed", "items": "do not lead to the head"}
+    found = {r.sink: [f for f in r.findings if about_heads[str(r.sink)] in f.message] for r in run.results}
     assert {sink: [f.code for f in of_sink] for sink, of_sink in found.items()} == {
         "orders": [Code.INCONCLUSIVE],
         "items": [Code.TAMPERED],
@@ -271,3 +282,28 @@ def test_two_pipelines_ledgers_of_one_audit_are_in_one_document(tmp_path: Path) 
     assert run.heads.startswith("2 heads signed, published at")
     assert len(files(tmp_path / "outside")) == 1
     assert open_ledger(project).entries(*ONE)
+
+
+@pytest.mark.parametrize("changed", ["put back", "removed"])
+def test_results_that_the_newest_signed_head_covers_must_be_there(tmp_path: Path, changed: str) -> None:
+    """Older copies of the tables of results and proofs and of the kept heads; every entry of the ledger stays."""
+    import shutil
+
+    project, lake = _project(tmp_path), tmp_path / "_recon"
+    grow(project, 3)
+    for minute in range(3):
+        with clock(lambda minute=minute: NOW + timedelta(minutes=minute)):
+            assert _audit(project).exit_code == 0
+        if not minute:
+            shutil.copytree(lake, tmp_path / "older")
+    for part in ("results", "proof", "heads"):
+        shutil.rmtree(lake / part, ignore_errors=True)
+        if changed == "put back" and (tmp_path / "older" / part).exists():
+            shutil.copytree(tmp_path / "older" / part, lake / part)
+    with clock(lambda: NOW + timedelta(minutes=3)):
+        run = _audit(project)
+    assert [f.code for f in run.results[0].findings] == [Code.TAMPERED]
+    assert "the results of audit " in run.results[0].findings[0].message
+    # It stays open, though the heads that this audit signed cover its own results.
+    with clock(lambda: NOW + timedelta(minutes=4)):
+        assert _audit(project).results[0].status == "fail"

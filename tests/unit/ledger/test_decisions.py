@@ -24,6 +24,7 @@ from recon.write.ledger.columns import ENTRIES, to_table
 from recon.write.ledger.rebuild import entry_of
 from recon.write.ledger.store import DeltalakeStore, LedgerTable
 from tests.support.ledger_entries import AT, entry, project
+from tests.support.messages import raises
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401 - a fixture
 from tests.unit.cli.test_cli import project as on_disk  # noqa: F401 - a fixture
 
@@ -180,3 +181,10 @@ def test_an_empty_decision_is_refused(
 ) -> None:
     ended = recon(*command, "--pipeline", "orders", option, " ")
     assert (ended.code, ended.out) == (2, "") and f"{option[2:]} is empty" in ended.err
+
+
+def test_a_reason_that_is_no_text_is_refused() -> None:
+    """Bytes of the command line that are no UTF-8: no row of the ledger can hold them."""
+    with raises(ConfigError):
+        Decision.of("ann", "a\udcff")
+    assert Decision.of(" ann ", " é — \U0001f600 ").reason == "é — \U0001f600"

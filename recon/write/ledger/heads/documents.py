@@ -10,7 +10,6 @@ before it. `timestamp` is an RFC 3161 response over the SHA-256 of all notes, wh
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from recon.base.errors import LedgerError
 from recon.base.text import first_line
 from recon.model.wire.values import loads, mapping, optional, text, whole
-from recon.write.ledger.heads.keys import PublicKey
+from recon.write.ledger.heads.keys import PublicKey, decoded
 from recon.write.ledger.heads.notes import Head
 from recon.write.ledger.heads.notes import read as read_note
 from recon.write.ledger.heads.notes import verified as verified_note
@@ -72,7 +71,7 @@ def read(content: bytes, where: str) -> Document:
         LedgerError: it is neither: it is too large, cut off, or holds what recon never writes.
     """
     if len(content) > MOST_BYTES:
-        raise _no_document(where, f"it is larger than {MOST_BYTES >> 20} MiB")
+        raise too_large(where)
     try:
         given = content.decode()
         if not given.lstrip().startswith("{"):
@@ -84,7 +83,7 @@ def read(content: bytes, where: str) -> Document:
             of: (whole(mapping(proof)["from"], 0), tuple(map(_hash, _listed(proof["hashes"], _MOST_HASHES))))
             for of, proof in mapping(values.get("consistency", {})).items()
         }
-        timestamp = optional(_decoded, values.get("timestamp"))
+        timestamp = optional(_bytes, values.get("timestamp"))
     except (ValueError, TypeError) as error:
         raise _no_document(where, first_line(error)) from error
     except KeyError as error:
@@ -117,6 +116,11 @@ def parse(content: bytes, keys: Sequence[PublicKey], where: str) -> Document:
     return document
 
 
+def too_large(where: str) -> LedgerError:
+    """A file is no document, as it has more bytes than one can have."""
+    return _no_document(where, f"it is larger than {MOST_BYTES >> 20} MiB")
+
+
 def _no_document(where: str, why: str) -> LedgerError:
     return LedgerError(
         f"{where} is no document of signed heads ({why}): it was cut off or edited; take another copy of it"
@@ -129,12 +133,12 @@ def _listed(value: object, most: int | None = None) -> list[Any]:
     return value
 
 
-def _decoded(value: object) -> bytes:
-    return binascii.a2b_base64(text(value), strict_mode=True)
+def _bytes(value: object) -> bytes:
+    return decoded(text(value))
 
 
 def _hash(value: object) -> bytes:
-    decoded = _decoded(value)
-    if len(decoded) != 32:
+    node = _bytes(value)
+    if len(node) != 32:
         raise ValueError("a hash of its consistency proof is no SHA-256 hash")
-    return decoded
+    return node

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _ED25519 = b"\x01"
+_NAME = re.compile(r"[^\s+]+")
+
+
+def decoded(text: str) -> bytes:
+    """The bytes of a text in base64 (RFC 4648, section 4), which is the only one that stands for them.
+
+    Raises:
+        ValueError: it is none: padding is missing, there is another character, or there are bits behind the last byte.
+    """
+    raw = base64.b64decode(text, validate=True)
+    if base64.b64encode(raw).decode() != text:
+        raise ValueError("it is not in base64 as RFC 4648 has it")
+    return raw
 
 
 @dataclass(frozen=True)
@@ -40,12 +53,13 @@ class PublicKey:
             ConfigError: the text is no key, or its parts do not belong together.
         """
         try:
-            name, key_id, content = text.strip().split("+", 2)
-            raw = base64.b64decode(content, validate=True)
-        except (ValueError, binascii.Error):
-            raise _no_key(text) from None
-        key = cls(name, raw[1:])
-        if raw[:1] != _ED25519 or len(raw) != 33 or key.id.hex() != key_id or not name:
+            name, _, content = text.strip().split("+", 2)
+            key = cls(name, decoded(content)[1:])
+            # The text of the key itself says the same of kind, length and id.
+            right = _NAME.fullmatch(name) and len(key.raw) == 32 and str(key) == text.strip()
+        except ValueError:
+            right = None
+        if not right:
             raise _no_key(text)
         return key
 

@@ -9,13 +9,13 @@
     — example.org/lake 8hX0…=
 
 The origin, the size of the tree, and its root. Two extensions: the time of signing, and the audit's invocation id with
-one hash of all results that it stored. An empty line, then signatures.
+one hash of all results that it stored. An empty line, then signatures. docs/heads.md has the grammar, which
+examples/verify_heads.py has, too; tests hold both to the same vectors.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,17 @@ from datetime import UTC, datetime
 
 from recon.base.errors import LedgerError
 from recon.base.text import some
-from recon.write.ledger.heads.keys import PublicKey, SigningKey
+from recon.write.ledger.heads.keys import PublicKey, SigningKey, decoded
 
-_SIGNATURE = re.compile(r"— (\S+) (\S+)")
+_SIGNATURE = re.compile(r"— ([^\s+]+) (\S+)")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
+_ORIGIN = re.compile(r"[^\s+]+/[^\s+/]+/[^\s+/]+")
 _AT, _RESULTS = "at ", "results "
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
+_STORED = re.compile(r"(\S+) ([0-9a-f]{64})")
 _MOST_SIGNATURES = 16  # that C2SP's signed-note asks verifiers to take
+_LEAST_BYTES = 5  # of a signature: those of the key's id, and one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,17 +98,16 @@ def verified(note: str, keys: Sequence[PublicKey], where: str) -> Head:
     Raises:
         LedgerError: it is no whole note, none of the keys signed it, or its text was changed.
     """
-    body, lines = _parts(note, where)
+    body, signatures = _parts(note, where)
     known = {(key.name, key.id): key for key in keys}
     theirs = []
-    for name, text in lines:
-        raw = _decoded(text)
+    for name, raw in signatures:
         key = known.get((name, raw[:4]))
         if key is None:
             theirs.append(f"{name[:80]}+{raw[:4].hex()}")
         elif not key.verifies(raw[4:], body.encode()):
             raise LedgerError(f"{where} was changed after {name} signed it: its signature does not match its text")
-    if len(theirs) == len(lines):
+    if len(theirs) == len(signatures):
         raise LedgerError(
             f"{where} was signed by {some(theirs)}, and by none of the known keys "
             f"({some(str(key) for key in keys) or 'there is none'}); give the public key with --key, or in public_keys "
@@ -113,21 +116,29 @@ def verified(note: str, keys: Sequence[PublicKey], where: str) -> Head:
     return _parsed(body, note, f"{where} is signed, and")
 
 
-def _parts(note: str, where: str) -> tuple[str, list[tuple[str, str]]]:
-    """What is signed, and the names and texts of the signatures."""
-    body, empty, signatures = note.rpartition("\n\n")
-    lines = _SIGNATURE.findall(signatures)
-    whole = empty and note.endswith("\n") and 0 < len(lines) == signatures.count("\n") <= _MOST_SIGNATURES
-    if not whole or not _is_encodable(note):
+def _parts(note: str, where: str) -> tuple[str, list[tuple[str, bytes]]]:
+    """What is signed, and the signatures: who signed, and the bytes of the key's id before those of the signature."""
+    body, empty, below = note.rpartition("\n\n")
+    lines = below.split("\n")[:-1]
+    signatures = [signature for line in lines[:_MOST_SIGNATURES] if (signature := _signature(line))]
+    right = empty and note.endswith("\n") and 0 < len(lines) == len(signatures)
+    if not right or _CONTROL.search(note) or not _is_encodable(note):
         raise LedgerError(f"{where} is no whole signed note: it was cut off or edited; take another copy of it")
-    return f"{body}\n", lines
+    return f"{body}\n", signatures
+
+
+def _signature(line: str) -> tuple[str, bytes] | None:
+    parts = _SIGNATURE.fullmatch(line)
+    raw = _decoded(parts[2]) if parts else b""
+    return (parts[1], raw) if parts and len(raw) >= _LEAST_BYTES else None
 
 
 def _parsed(body: str, note: str, said: str) -> Head:
     """The head of a signed text; `said` begins the sentence of an error."""
     lines = body.split("\n")[:-1]
     times = [line.removeprefix(_AT) for line in lines[3:] if line.startswith(_AT)]
-    if len(lines) < 4 or lines[0].count("/") < 2 or not _NUMBER.fullmatch(lines[1]) or len(times) != 1:
+    whole = len(lines) > 3 and all(lines) and len(times) == 1
+    if not whole or not _ORIGIN.fullmatch(lines[0]) or not _NUMBER.fullmatch(lines[1]):
         raise LedgerError(f"{said} is no head of a ledger: origin, size, root and time are expected")
     root = _decoded(lines[2])
     try:
@@ -136,9 +147,18 @@ def _parsed(body: str, note: str, said: str) -> Head:
         raise LedgerError(f"{said} has no time of signing, but {times[0][:80]!r}") from None
     if len(root) != 32:
         raise LedgerError(f"{said} has a root that is no SHA-256 hash")
-    told = [line.split(" ") for line in lines[3:] if line.startswith(_RESULTS)]
-    results = (told[0][1], told[0][2]) if told and len(told[0]) == 3 else None
+    results = _results([line.removeprefix(_RESULTS) for line in lines[3:] if line.startswith(_RESULTS)], said)
     return Head(origin=lines[0], size=int(lines[1]), root=root, at=at, note=note, results=results)
+
+
+def _results(stored: Sequence[str], said: str) -> tuple[str, str] | None:
+    """The audit and the hash of its results; None where the head has none."""
+    if not stored:
+        return None
+    parts = _STORED.fullmatch(stored[0])
+    if parts is None or len(stored) > 1:
+        raise LedgerError(f"{said} has results that are not those of one audit: its id and one hash are expected")
+    return parts[1], parts[2]
 
 
 def _is_encodable(text: str) -> bool:
@@ -151,6 +171,6 @@ def _is_encodable(text: str) -> bool:
 
 def _decoded(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
+        return decoded(text)
+    except ValueError:
         return b""

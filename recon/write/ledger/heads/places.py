@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from recon.base.errors import EvidenceError, LedgerError, ReconError
@@ -16,11 +16,13 @@ from recon.base.limits import STORE_S, within
 from recon.base.storage import Storage, read_ahead
 from recon.base.text import first_line
 from recon.project import Place, Project
-from recon.write.ledger.heads.documents import MOST_BYTES, Document, read
+from recon.write.ledger.heads.documents import MOST_BYTES, Document, read, too_large
 
 # `Document.name`: a clone of a git repository may hold other files, too.
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}\.json")
-_AT_ONCE = 64  # documents in memory
+# Of `git log --raw`: the blob and the name of a plain file that a commit added or changed.
+_ADDED = re.compile(rf":[0-7]{{6}} 100[0-7]{{3}} [0-9a-f]+ ([0-9a-f]+) [A-Z]\t({_NAME.pattern})")
+_AT_ONCE = 1 << 25  # bytes of documents in memory
 _COMMAND_S = 60.0
 _KAFKA_S = 15.0
 _CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
@@ -73,6 +75,13 @@ def options_at(project: Project, uri: str) -> Mapping[str, str]:
     return project.storage_options
 
 
+def is_clone(project: Project, uri: str) -> bool:
+    """Whether a folder is the clone of a git repository that recon.yml names: git runs in no other folder."""
+    local = Storage(uri).local
+    clones = [project.local_path(place.git) for place in project.heads.publish if place.git]
+    return local is not None and local.resolve() in [clone.resolve() for clone in clones]
+
+
 def _write(folder: Storage, document: Document) -> None:
     # Never over another: a document that is there already is the same one.
     folder.create(document.name, document.dump())
@@ -95,9 +104,7 @@ def _produce(topic: str, conf: Mapping[str, str], document: Document) -> None:
 
 
 def _commit(clone: Path, document: Document) -> None:
-    if not (clone / ".git").exists():
-        raise LedgerError(f"there is no clone of a git repository at {clone}; clone it there")
-    git = ["git", "-C", str(clone), "-c", "user.name=recon", "-c", "user.email=recon@localhost"]
+    git = [*_git_of(clone), "-c", "user.name=recon", "-c", "user.email=recon@localhost"]
     _write(Storage(str(clone)), document)
     _run([*git, "add", "--", document.name])
     if _run([*git, "status", "--porcelain", "--", document.name]):
@@ -131,28 +138,80 @@ def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"")
     return done.stdout
 
 
-def documents(folder: Storage) -> Iterator[tuple[str, Document | LedgerError]]:
+def documents(folder: Storage, *, clone: bool = False) -> Iterator[tuple[str, Document | LedgerError | EvidenceError]]:
     """Every document of a folder with its path, the newest first; its signatures are not verified.
 
-    A file under the name of a document that is none, or has the content of another one, is the error that says so.
+    With `clone`, those follow that the folder lacks, or has otherwise, and a commit of the git repository or of its
+    remotes has: the folder may be an older copy, and a commit may remove files.
+
+    A file under the name of a document that is none, or has the content of another one, is the LedgerError that says
+    so. One that cannot be read is an EvidenceError: what it holds is not known.
 
     Raises:
-        EvidenceError: the folder, or a file of it, cannot be read.
+        EvidenceError: the folder cannot be listed, or a remote of the clone cannot be read.
     """
+    right: set[str] = set()
 
-    def content(name: str) -> bytes:
+    def content(name: str) -> bytes | EvidenceError:
         try:
             return folder.read(name, MOST_BYTES + 1)
         except FileNotFoundError:
             where = f"{folder.uri.rstrip('/')}/{name}"
-            raise EvidenceError(f"{where} was there a moment ago, and is gone; see who removed it") from None
+            return EvidenceError(f"{where} was there a moment ago, and is gone; see who removed it")
+        except EvidenceError as error:
+            return error
 
-    names = sorted(filter(_NAME.fullmatch, folder.sizes()), reverse=True)
-    for begin in range(0, len(names), _AT_ONCE):
-        some = names[begin : begin + _AT_ONCE]
-        for name, given in zip(some, read_ahead(content, some, remote=folder.local is None), strict=True):
+    sizes = {name: size for name, size in folder.sizes().items() if _NAME.fullmatch(name)}
+    for names in _together(sizes):
+        for name, given in zip(names, read_ahead(content, names, remote=folder.local is None), strict=True):
             where = f"{folder.uri.rstrip('/')}/{name}"
-            yield where, _named(name, given, where)
+            document = given if isinstance(given, EvidenceError) else _named(name, given, where)
+            right |= {name} if isinstance(document, Document) else set()
+            yield where, document
+    if clone and folder.local is not None:
+        yield from _committed(folder.local, right)
+
+
+def _committed(clone: Path, known: Collection[str]) -> Iterator[tuple[str, Document | LedgerError]]:
+    """The documents that any commit of a clone or its remotes added, but for those of some names."""
+    try:
+        git = [*_git_of(clone), "-c", "log.showRoot=true"]
+        if _run([*git, "remote"]):
+            _run([*git, "fetch", "-q", "--all"])
+        # A line for each file of each commit that another one lacks: modes, blobs, a letter, a tab, the path.
+        changes = _run([*git, "log", "--all", "-m", "--format=", "--raw", "--no-abbrev", "--no-renames"])
+        added = filter(None, map(_ADDED.fullmatch, changes.decode(errors="replace").splitlines()))
+        for name, blob in sorted({(line[2], line[1]) for line in added if line[2] not in known}, reverse=True):
+            where = f"{clone}, {name} of the commit that has its blob {blob[:12]}"
+            large = int(_run([*git, "cat-file", "-s", blob])) > MOST_BYTES
+            yield where, too_large(where) if large else _named(name, _run([*git, "cat-file", "blob", blob]), where)
+    except LedgerError as error:
+        raise EvidenceError(f"the commits of {clone} and of its remotes cannot be read: {error}") from error
+
+
+def _git_of(clone: Path) -> list[str]:
+    """How a git command of a clone begins.
+
+    Raises:
+        LedgerError: there is none.
+    """
+    if not (clone / ".git").exists():
+        raise LedgerError(f"there is no clone of a git repository at {clone}; clone it there")
+    return ["git", "-C", str(clone)]
+
+
+def _together(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Names in the order in which files are read, those together that fit into memory."""
+    names: list[str] = []
+    left = _AT_ONCE
+    for name in sorted(sizes, reverse=True):
+        size = min(sizes[name], MOST_BYTES + 1)
+        if size > left:
+            yield names
+            names, left = [], _AT_ONCE
+        names.append(name)
+        left -= size
+    yield names
 
 
 def _named(name: str, content: bytes, where: str) -> Document | LedgerError:

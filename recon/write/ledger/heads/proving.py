@@ -48,7 +48,9 @@ def prove(project: Project, ledger: Ledger, keys: Sequence[PublicKey], chain: Ch
     head, tree = _newest(project, ledger, keys, chain)
     leaf = leaves.leaf_of(found.entry_hash)
     index = tree.find(leaf, found.sequence - 1)
-    if index is None or index >= head.size:
+    if index is None:  # the tree has all entries of the ledger, but for those that were put before its kept end
+        raise _another_ledger(head)
+    if index >= head.size:
         raise LedgerError(
             f"entry {found.sequence} of {'.'.join(chain)} is behind {head}; the next audit signs one that covers it"
         )

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 
-from recon.base.errors import ConfigError, LedgerError, ReconError
+from recon.base.errors import ConfigError, EvidenceError, LedgerError, ReconError
 from recon.base.storage import Storage
 from recon.base.text import first_line, plural
 from recon.project import Project
@@ -124,18 +125,20 @@ def known_heads(project: Project, keys: Sequence[PublicKey], until: datetime | N
     newest: dict[Chain, Head] = {}
     left_out: list[str] = []
     unread: list[str] = []
-    outside = [(f"at {place.name}", folder_of(project, place)) for place in project.heads.publish]
-    for place, folder in [("beside the ledger", kept_documents(project)), *outside]:
+    outside = [(f"at {place.name}", folder_of(project, place), bool(place.git)) for place in project.heads.publish]
+    for place, folder, clone in [("beside the ledger", kept_documents(project), False), *outside]:
         if folder is None:
             continue
         here: dict[Chain, Head] = {}
         bad: list[str] = []
+        why_not: list[str] = []
         try:
-            right = _take(project, keys, until, folder, here, bad)
-            if bad and not right:
-                unread.append(_not_compared(place, f"no document there is right: {bad[0]}"))
+            right = _take(project, keys, until, documents(folder, clone=clone), here, bad, why_not)
+            if bad and not right and not why_not:
+                why_not.append(f"no document there is right: {bad[0]}")
         except Exception as error:  # whatever a client library raises
-            unread.append(_not_compared(place, why(error)))
+            why_not.append(why(error))
+        unread += [_not_compared(place, why_not)] if why_not else []
         left_out += bad
         for head in here.values():
             if _is_larger(head, newest):
@@ -147,24 +150,26 @@ def _take(
     project: Project,
     keys: Sequence[PublicKey],
     until: datetime | None,
-    folder: Storage,
+    found: Iterable[tuple[str, Document | LedgerError | EvidenceError]],
     here: dict[Chain, Head],
     bad: list[str],
+    unread: list[str],
 ) -> bool:
-    """Takes the largest heads of a folder, and the sentences about files that are left out; whether any was right.
+    """Takes the largest heads of a place, the sentences about files that are left out, and why others are not read.
 
-    The newest documents come first, so that nearly all signatures that must be verified are theirs.
+    Returns whether any document was right. The newest documents come first, so that nearly all signatures that must be
+    verified are theirs.
     """
     right = False
-    for where, document in documents(folder):
-        if isinstance(document, LedgerError):
-            bad.append(str(document))
+    for where, document in found:
+        if not isinstance(document, Document):
+            (unread if isinstance(document, EvidenceError) else bad).append(str(document))
             continue
         if document.origin != origin_of(project):
             continue
         larger = {head for head in document.heads if (until is None or head.at <= until) and _is_larger(head, here)}
         try:
-            verified(document, keys, where, larger)
+            verified(document, keys, where, larger if right else None)
         except LedgerError as error:
             bad.append(str(error))
             continue
@@ -174,11 +179,14 @@ def _take(
 
 
 def _is_larger(head: Head, known: Mapping[Chain, Head]) -> bool:
-    return head.chain not in known or head.size > known[head.chain].size
+    """Whether a head is larger than the one that is known; of one size the newest covers the results of more audits."""
+    before = known.get(head.chain)
+    return before is None or (head.size, head.at) > (before.size, before.at)
 
 
-def _not_compared(place: str, reason: str) -> str:
-    return f"earlier heads {place} could not be compared: {reason}"
+def _not_compared(place: str, reasons: Sequence[str]) -> str:
+    more = f" (and {plural(len(reasons) - 1, 'more file')})" if len(reasons) > 1 else ""
+    return f"earlier heads {place} could not be compared: {reasons[0]}{more}"
 
 
 def why(error: Exception) -> str:
@@ -192,14 +200,15 @@ def tree_of(project: Project, ledger: Ledger, chain: Chain, newest: Head | None)
     Raises:
         LedgerError: the ledger cannot be read.
     """
+    entries = cache(lambda: leaves.whole(ledger.store, *chain))
     folder = _hashes_of(project, chain)
     if folder is not None and newest is not None:
         with suppress(Unusable):
-            before = kept(folder, newest.size)
+            before = kept(folder, entries, newest.size)
             tree = leaves.continued(before, ledger.store, *chain)
             if leads_to(tree, newest):
                 return tree, before.size
-    return leaves.whole(ledger.store, *chain), 0
+    return entries(), 0
 
 
 def leads_to(tree: TiledLeaves, head: Head) -> bool:

@@ -38,6 +38,10 @@ class TiledLeaves:
         tile = HASH * width
         return cls(lambda at: hashes[at * tile : (at + 1) * tile], (), len(hashes) // HASH, sequence, width)
 
+    def tile(self, at: int) -> bytes:
+        """The leaf hashes of one tile, one behind the other."""
+        return self._read(at)
+
     def leaves(self, begin: int, end: int) -> list[bytes]:
         """The leaf hashes [begin, end) of one tile."""
         tile, first = self._read(begin // self.width), begin // self.width * self.width
@@ -93,8 +97,11 @@ class TiledLeaves:
         folder.write(_EXTENT, json.dumps(extent).encode())
 
 
-def kept(folder: Storage, most: int = _MOST, width: int = WIDTH) -> TiledLeaves:
+def kept(folder: Storage, entries: Callable[[], TiledLeaves], most: int = _MOST, width: int = WIDTH) -> TiledLeaves:
     """The tree whose hashes were kept in a folder, of `most` leaves.
+
+    A signed root vouches for the roots of full tiles (`tops`), and these for the leaves. A tile that is missing, or has
+    another root, is taken from the tree that `entries` makes of the ledger.
 
     Raises:
         Unusable: there is none, it has more leaves, or its files are damaged.
@@ -107,16 +114,24 @@ def kept(folder: Storage, most: int = _MOST, width: int = WIDTH) -> TiledLeaves:
         raise Unusable(str(error)) from error
     if len(tops) < size // width * HASH:
         raise Unusable(f"{folder.uri}/{_TOPS} is too short")
+    roots = [tops[at * HASH : (at + 1) * HASH] for at in range(size // width)]
     tiles: dict[int, bytes] = {}
 
-    def read(tile: int) -> bytes:
-        if tile not in tiles:
-            try:
-                tiles[tile] = folder.read(f"leaves-{tile}", width * HASH)
-            except (FileNotFoundError, ReconError) as error:
-                raise Unusable(str(error)) from error
-            if len(tiles[tile]) < min(width, size - tile * width) * HASH:
-                raise Unusable(f"{folder.uri}/leaves-{tile} is too short")
-        return tiles[tile]
+    def read(at: int) -> bytes:
+        if at not in tiles:
+            stored = _stored(folder, at, width)
+            last = at == len(roots)  # its leaves are behind the last root
+            whole = len(stored) >= (size % width if last else width) * HASH
+            right = whole and (last or folded([stored[i : i + HASH] for i in range(0, len(stored), HASH)]) == roots[at])
+            tiles[at] = stored if right else entries().tile(at)
+        return tiles[at]
 
-    return TiledLeaves(read, [tops[at * HASH : (at + 1) * HASH] for at in range(size // width)], size, sequence, width)
+    return TiledLeaves(read, roots, size, sequence, width)
+
+
+def _stored(folder: Storage, tile: int, width: int) -> bytes:
+    """The leaf hashes of a tile, as they were kept; nothing where they cannot be read."""
+    try:
+        return folder.read(f"leaves-{tile}", width * HASH)
+    except (FileNotFoundError, ReconError):
+        return b""

@@ -8,7 +8,7 @@ were both signed cannot both be the beginning of one ledger.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -24,7 +24,7 @@ from recon.write.ledger.heads.documents import read as read_document
 from recon.write.ledger.heads.keys import PublicKey
 from recon.write.ledger.heads.merkle import is_consistent
 from recon.write.ledger.heads.notes import Head
-from recon.write.ledger.heads.places import documents, options_at
+from recon.write.ledger.heads.places import documents, is_clone, options_at
 from recon.write.ledger.heads.signing import Chain, leads_to, origin_of
 from recon.write.ledger.heads.tiles import TiledLeaves
 from recon.write.ledger.ledger import Ledger
@@ -70,20 +70,24 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
     for place in places:
         here: list[Document] = []
         bad: list[str] = []
-        why = ""
+        unread: list[str] = []
         try:
-            for where, document in _at(place, options_at(project, place)):
-                if isinstance(document, LedgerError):
+            for where, document in _at(place, options_at(project, place), is_clone(project, place)):
+                if isinstance(document, EvidenceError):
+                    unread.append(str(document))
+                elif isinstance(document, LedgerError):
                     bad.append(str(document))
                 elif document.origin != origin_of(project):
                     others.add(document.origin)
                 else:
                     _add(here, bad, document, keys, where)
         except EvidenceError as error:
-            why = str(error)
-        if why or (bad and not here):
-            sentence = f"the heads at {place} cannot be compared: {why or f'no document there is right: {bad[0]}'}"
-            findings.append(Finding(code=Code.INCONCLUSIVE, message=sentence))
+            unread.append(str(error))
+        if bad and not here and not unread:
+            unread.append(f"no document there is right: {bad[0]}")
+        for sentence in unread:
+            about = f"the heads at {place} cannot be compared: {sentence}"
+            findings.append(Finding(code=Code.INCONCLUSIVE, message=about))
         findings += [Finding(code=Code.UNUSUAL, message=f"{sentence}; it was left out") for sentence in bad]
         mine += here
     if not mine:
@@ -93,13 +97,15 @@ def published(places: Sequence[str], keys: Sequence[PublicKey], project: Project
     return Published(documents=tuple(mine), findings=tuple(findings))
 
 
-def _at(place: str, options: Mapping[str, str]) -> Iterator[tuple[str, Document | LedgerError]]:
+def _at(
+    place: str, options: Mapping[str, str], clone: bool
+) -> Iterator[tuple[str, Document | LedgerError | EvidenceError]]:
     """Every document of a folder, or the one that a file is, under whatever name; signatures are not verified."""
     folder = Storage(place, options)
     if folder.local is not None and not folder.local.exists():
         raise LedgerError(f"there are no heads at {place}: it does not exist")
     if folder.names() or (folder.local is not None and folder.local.is_dir()):
-        yield from documents(folder)
+        yield from documents(folder, clone=clone)
         return
     above, _, name = place.rpartition("/")
     try:
@@ -137,7 +143,10 @@ def compare(
         for head in document.heads:
             if head.ledger == origin_of(project):
                 of_chain[head.chain].append(head)
-    findings, sentences = [*_timestamps(project, published), *_results(ledger, of_chain)], []
+    heads_of_all = [head for heads in of_chain.values() for head in heads]
+    changed = [Finding(code=Code.TAMPERED, message=said) for said in results_changed(ledger, heads_of_all).values()]
+    findings = [*_missing_timestamps(project, published), *_timestamps(project, published), *changed]
+    sentences: list[str] = []
     proofs = _growth(published)
     for chain, heads in sorted(of_chain.items()):
         if pipeline not in (None, chain[0]) or sink not in (None, chain[1]):
@@ -157,28 +166,36 @@ def compare(
             f"{'.'.join(chain)}: {plural(len(heads), 'head')}, the newest of {plural(newest.size, 'entry')}, signed "
             f"{newest.at:%Y-%m-%d %H:%M:%S}Z; {plural(behind, 'entry')} of the ledger behind it"
         )
+    stamps = sum(document.timestamp is not None for document in published)
+    if stamps and (project.heads.timestamp is None or project.heads.timestamp.roots is None):
+        sentences.append(
+            f"{plural(stamps, 'timestamp')} not verified: `timestamp` of heads in recon.yml has no `roots`."
+        )
     missing = [".".join(chain) for chain in ledger.chains() if chain not in of_chain]
     if missing:
         sentences.append(f"No head speaks of {some(missing)}.")
     return Compared(findings=tuple(findings), sentences=tuple(sentences))
 
 
-def _results(ledger: Ledger, of_chain: Mapping[Chain, Sequence[Head]]) -> Iterator[Finding]:
-    """Audits whose stored results are not those that their heads cover."""
-    heads = [head for heads in of_chain.values() for head in heads if head.results is not None]
-    told = {head.results: head for head in heads if head.results is not None}
-    if not told:
-        return
-    stored = hashes_of_audits(ledger.results, min(head.at for head in heads) - _LONGEST_AUDIT)
-    for (invocation_id, expected), head in told.items():
-        if stored.get(invocation_id) != expected:
-            gone = invocation_id not in stored
-            yield Finding(
-                code=Code.TAMPERED,
-                message=f"the results of audit {invocation_id}, which signed heads at {head.at:%Y-%m-%d %H:%M:%S}Z, "
-                + ("are gone" if gone else "were edited, or some of them removed or added")
-                + ": what it found is no longer what the table `results` says",
-            )
+def results_changed(ledger: Ledger, heads: Iterable[Head]) -> Mapping[tuple[str, str], str]:
+    """Audits whose stored results are not those that a head covers (`Head.results`), each with a sentence.
+
+    Raises:
+        LedgerError: the table of results cannot be read.
+    """
+    covering = {head.results: head for head in heads if head.results is not None}
+    if not covering:
+        return {}
+    stored = hashes_of_audits(ledger.results, min(head.at for head in covering.values()) - _LONGEST_AUDIT)
+    return {
+        (invocation_id, expected): (
+            f"the results of audit {invocation_id}, which signed heads at {head.at:%Y-%m-%d %H:%M:%S}Z, "
+            + ("were edited, or some of them removed or added" if invocation_id in stored else "are gone")
+            + ": what it found is no longer what the table `results` says"
+        )
+        for (invocation_id, expected), head in covering.items()
+        if stored.get(invocation_id) != expected
+    }
 
 
 def _forks(heads: Sequence[Head]) -> Iterator[str]:
@@ -247,16 +264,38 @@ def _growth(published: Sequence[Document]) -> Mapping[Chain, Sequence[str]]:
     return messages
 
 
+def _missing_timestamps(project: Project, published: Sequence[Document]) -> Iterator[Finding]:
+    """Documents without a timestamp: copies of one that has it, and others where recon.yml names an authority."""
+    stamped = {document.name for document in published if document.timestamp is not None}
+    without = {document.name for document in published if document.timestamp is None}
+    for name in sorted(without & stamped):
+        yield Finding(
+            code=Code.TAMPERED,
+            message=f"a copy of {name} has no timestamp, and another copy has it: somebody removed it from the first, "
+            "as recon publishes the same document everywhere",
+        )
+    never = sorted(without - stamped)
+    if project.heads.timestamp is not None and never:
+        documents = f"{plural(len(never), 'document')} of heads {'has' if len(never) == 1 else 'have'} no timestamp"
+        yield Finding(
+            code=Code.UNUSUAL,
+            message=f"{documents} ({some(never)}), and recon.yml names an authority: it was not named yet, it did not "
+            "answer, or somebody removed the timestamp; the report of the audit that signed says whether it answered",
+        )
+
+
 def _timestamps(project: Project, published: Sequence[Document]) -> Iterator[Finding]:
+    """Timestamps that are not right, or far from the time of signing."""
     authority = project.heads.timestamp
     if authority is None or authority.roots is None:
         return
     roots = project.local_path(authority.roots)
-    for document in published:
-        if document.timestamp is None:
+    stamps = {(document.name, document.timestamp): document for document in published}
+    for (_, stamp), document in stamps.items():
+        if stamp is None:
             continue
         try:
-            at: datetime = timestamps.verified(document.timestamp, document.stamped, roots, document.name)
+            at: datetime = timestamps.verified(stamp, document.stamped, roots, document.name)
         except LedgerError as error:
             yield Finding(code=Code.TAMPERED, message=str(error))
             continue

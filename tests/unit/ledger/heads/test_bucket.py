@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from recon.base.storage import Storage
@@ -52,3 +54,30 @@ def test_a_bucket_that_is_not_there_is_said_with_its_name(tmp_path: Path) -> Non
         assert not published
         assert said.startswith("s3://other/lake: ") and "bucket" in said.lower()
         assert "a-secret-key" not in said
+
+
+def test_a_rollback_is_seen_in_a_bucket_to_which_others_add_objects(tmp_path: Path) -> None:
+    with bucket("heads") as options:
+        project = signing_project(tmp_path, publish=[{"folder": "s3://heads/lake", "storage_options": options}])
+        there = Storage("s3://heads/lake", options)
+        grow(project, 3)
+        older = publish_heads(project)
+        grow(project, 2)
+        publish_heads(project, NOW + timedelta(hours=1))
+        rewrite(project, open_ledger(project).entries("orders", "orders")[:3])
+        shutil.rmtree(tmp_path / "_recon" / "heads")
+        last = "29991231T235959Z-000000000000.json"
+        there.create(last, older.dump())
+        there.create(last.replace("2999", "2998"), b"x")
+        there.create(last.replace("2999", "2997"), bytes(9 << 20))
+        there.create(f"{last.replace('2999', '2996')}/below", b"x")  # a folder by the name of a document
+        for number in range(1, 31):
+            there.create(f"{last[:15]}Z-{number:012x}.json", older.dump())
+        done = sign(project, open_ledger(project), NOW + timedelta(hours=2))
+        assert done.document is None
+        assert [(head.size, size) for head, size in done.contradictions] == [(5, 3)]
+        assert done.notes[-1] == "left out of the signed heads, too: 28 more files"
+        found = verifying.published(["s3://heads/lake"], public_keys(project), project)
+        assert {finding.code for finding in found.findings} == {Code.UNUSUAL} and len(found.findings) == 33
+        (finding,) = verifying.compare(project, open_ledger(project), found.documents).findings
+        assert finding.code is Code.TAMPERED

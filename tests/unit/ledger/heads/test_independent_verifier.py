@@ -19,9 +19,10 @@ from recon.base.errors import LedgerError
 from recon.project import Project
 from recon.write.ledger import open_ledger
 from recon.write.ledger.heads import merkle, proving
+from recon.write.ledger.heads.documents import Document, parse
 from recon.write.ledger.heads.notes import signed, verified
 from recon.write.ledger.heads.signing import key_of, public_keys
-from tests.support.heads import NOW, grow, publish_heads, signing_project
+from tests.support.heads import NOW, OTHER_SEED, grow, publish_heads, signing_project
 from tests.unit.ledger.heads.test_merkle import INPUTS, PATHS, PROOFS, ROOTS
 from tests.unit.ledger.heads.test_notes import HEAD, KEY
 
@@ -57,7 +58,7 @@ def _is_consistent(old_root: bytes, old: int, root: bytes, size: int, path: list
 def test_it_is_short_and_without_recon() -> None:
     source = FILE.read_text()
     assert "import recon" not in source and "from recon" not in source
-    assert len([line for line in source.splitlines() if line.strip()]) < 140
+    assert len([line for line in source.splitlines() if line.strip()]) < 210
 
 
 def test_the_vectors_of_certificate_transparency() -> None:
@@ -96,7 +97,8 @@ def test_both_say_the_same_of_proofs_that_are_right_and_of_those_that_were_chang
 
 
 def test_signatures() -> None:
-    assert THEIRS.open_note(HEAD.note, str(KEY.public)) == (
+    keys = dict([THEIRS.read_key(str(KEY.public))])
+    assert THEIRS.open_note(HEAD.note, keys) == (
         HEAD.origin,
         HEAD.size,
         HEAD.root,
@@ -104,7 +106,7 @@ def test_signatures() -> None:
     )
     for edited in (HEAD.note.replace("8640", "8641"), HEAD.note[:60], HEAD.note.replace("example.org", "example.net")):
         with pytest.raises(Exception):  # noqa: B017 - whatever it raises, `main` says it in words
-            THEIRS.open_note(edited, str(KEY.public))
+            THEIRS.open_note(edited, keys)
         with pytest.raises(LedgerError):
             verified(edited, [KEY.public], "the note")
 
@@ -138,9 +140,11 @@ def _run(project: Project, *files: Path) -> int:
 
 def test_what_recon_publishes_and_proves(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(project, *_proofs(project)) == 0
+    entry = open_ledger(project).entries("orders", "orders")[4].entry_hash
     assert capsys.readouterr().out.splitlines() == [
-        "example.org/lake/orders/copy: 3 heads, the newest of 6 entries",
-        "example.org/lake/orders/orders: 6 heads, the newest of 15 entries",
+        f"example.org/lake/orders/orders: the entry {entry} is number 5 of 15",
+        "example.org/lake/orders/copy: 3 heads, the largest of 6 entries",
+        "example.org/lake/orders/orders: 3 heads, the largest of 15 entries",
     ]
 
 
@@ -150,6 +154,14 @@ def _other_hash(values: dict) -> None:  # type: ignore[type-arg]
 
 def _other_index(values: dict) -> None:  # type: ignore[type-arg]
     values["index"] += 1
+
+
+def _other_index_by_a_fraction(values: dict) -> None:  # type: ignore[type-arg]
+    values["index"] += 0.0
+
+
+def _other_pipeline(values: dict) -> None:  # type: ignore[type-arg]
+    values["pipeline"] = "lake/orders"
 
 
 def _other_path(values: dict) -> None:  # type: ignore[type-arg]
@@ -165,7 +177,7 @@ def _no_note(values: dict) -> None:  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize(
-    "said", ["x", '{"notes": ' + "[" * 200_000, " " * 9_000_000, '{"notes": ["\\ud800"]}', "{}", "[]"]
+    "said", ["x", '{"notes": ' + "[" * 200_000, " " * 9_000_000, '{"notes": ["\\ud800"]}', '{"notes": []}', "{}", "[]"]
 )
 def test_a_file_that_is_none_is_named_and_the_others_are_compared(
     project: Project, said: str, capsys: pytest.CaptureFixture[str]
@@ -174,7 +186,8 @@ def test_a_file_that_is_none_is_named_and_the_others_are_compared(
     file.write_text(said)
     assert _run(project, file, *right) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{file}: ") and len(lines[0]) < 400 and len(lines) == 3
+    assert lines[0].startswith(f"{file}: ") and len(lines[0]) < 400 and len(lines) == 4
+    assert _run(project, file) == 1
 
 
 def test_a_size_that_is_no_number_is_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +199,91 @@ def test_a_size_that_is_no_number_is_named(project: Project, capsys: pytest.Capt
         assert "is no" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("change", [_other_hash, _other_index, _other_path, _other_sink, _no_note])
+def _without_proof(values: dict) -> None:  # type: ignore[type-arg]
+    values["consistency"] = {}
+
+
+def _from_no_head(values: dict) -> None:  # type: ignore[type-arg]
+    for proof in values["consistency"].values():
+        proof["from"] += 1
+
+
+def _from_nothing(values: dict) -> None:  # type: ignore[type-arg]
+    for proof in values["consistency"].values():
+        proof["from"] = 0
+
+
+@pytest.mark.parametrize("change", [_without_proof, _from_no_head, _from_nothing])
+def test_heads_that_no_proof_joins_are_counted_and_not_right(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[dict], None],  # type: ignore[type-arg]
+) -> None:
+    first, second, third = sorted((project.project_dir / "outside").iterdir())
+    values = json.loads(second.read_text())
+    change(values)
+    second.write_text(json.dumps(values))
+    assert _run(project, first, second, third) == 1
+    assert [line for line in capsys.readouterr().out.splitlines() if "NOT" in line] == [
+        f"example.org/lake/orders/{sink}: 1 NOT compared with the largest head, of {size} entries: no consistency proof"
+        for sink, size in (("copy", 2), ("orders", 4))
+    ]
+    # What `recon ledger prove --since` writes joins the first again; one file alone has nothing to be compared with.
+    ledger, keys = open_ledger(project), public_keys(project)
+    proofs = []
+    for old in parse(first.read_bytes(), keys, "the file").heads:
+        proofs.append(project.project_dir / f"{old.chain[1]}.json")
+        proofs[-1].write_bytes(proving.dump(proving.prove_growth(project, ledger, keys, old.chain, old)))
+    assert _run(project, first, second, third, *proofs) == 0
+    assert _run(project, second) == 0
+
+
+def test_two_heads_that_continue_one_are_not_compared_with_each_other(project: Project) -> None:
+    """Both begin with the first head; that says nothing of the two."""
+    key, (first, second, _) = key_of(project), sorted((project.project_dir / "outside").iterdir())
+    assert key is not None
+    (old,) = [head for head in parse(first.read_bytes(), [key.public], "the file").heads if head.chain[1] == "orders"]
+    leaves = [merkle.leaf_hash(entry.entry_hash.encode()) for entry in open_ledger(project).entries("orders", "orders")]
+    fork = merkle.Leaves([*leaves[:4], *[bytes(32)] * 7])
+    document = Document(
+        origin=old.ledger,
+        heads=(signed(key, old.origin, 11, fork.root(0, 11), NOW),),
+        consistency={old.origin: (4, tuple(merkle.consistency(fork, 4, 11)))},
+    )
+    file = project.project_dir / document.name
+    file.write_bytes(document.dump())
+    assert _run(project, first, file) == 0
+    assert _run(project, first, second, file) == 1
+
+
+def test_a_key_that_is_none_is_a_fault_of_usage(project: Project) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        THEIRS.main(["--key", "x", str(project.project_dir / "outside")])
+
+
+def test_heads_of_an_earlier_key_are_verified_with_both(project: Project, tmp_path: Path) -> None:
+    key, other = key_of(project), key_of(signing_project(tmp_path, key=OTHER_SEED))
+    assert key is not None and other is not None
+    later = signing_project(tmp_path, "orders", "copy", key=OTHER_SEED, public_keys=[str(key.public)])
+    grow(later, 1)
+    publish_heads(later, NOW + timedelta(hours=9))
+    files = [str(file) for file in (tmp_path / "outside").iterdir()]
+    assert THEIRS.main(["--key", str(key.public), *files]) == 1
+    assert THEIRS.main(["--key", str(key.public), "--key", str(other.public), *files]) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _other_hash,
+        _other_index,
+        _other_index_by_a_fraction,
+        _other_pipeline,
+        _other_path,
+        _other_sink,
+        _no_note,
+    ],
+)
 def test_a_proof_that_was_changed(project: Project, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
     file = _proofs(project)[0]
     values = json.loads(file.read_text())

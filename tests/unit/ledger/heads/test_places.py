@@ -62,7 +62,8 @@ def test_a_git_repository_that_does_not_take_the_push_says_so(tmp_path: Path) ->
     clone = tmp_path / "clone"
     _git("init", "-q", "-b", "main", str(clone), cwd=tmp_path)
     _git("remote", "add", "origin", str(tmp_path / "nowhere"), cwd=clone)
-    project, document = _document(tmp_path, publish=[{"git": str(clone)}, {"git": str(tmp_path / "none")}])
+    _, document = _document(tmp_path)
+    project = signing_project(tmp_path, publish=[{"git": str(clone)}, {"git": str(tmp_path / "none")}])
     published, failed = publish(project, document)
     assert not published
     assert failed[0].startswith(f"git {clone}: it ended with exit code")

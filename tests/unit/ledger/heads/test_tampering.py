@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -295,6 +296,53 @@ def test_files_that_are_no_documents_are_named_and_the_others_are_compared(proje
     assert [head.size for head, _ in _signed(project).contradictions] == [12]
 
 
+def test_a_clone_that_was_put_back_is_compared_with_its_remote(tmp_path: Path) -> None:
+    """Ledger, what is kept beside it and the clone are older copies; the remote has all heads."""
+    bare, clone = tmp_path / "bare.git", tmp_path / "clone"
+    _git("init", "-q", "--bare", "-b", "main", str(bare), cwd=tmp_path)
+    _git("clone", "-q", str(bare), str(clone), cwd=tmp_path)
+    _git("checkout", "-q", "-b", "main", cwd=clone)
+    _git("config", "push.autoSetupRemote", "true", cwd=clone)
+    project = signing_project(tmp_path, publish=[{"git": str(clone)}])
+    for hour, count in enumerate((5, 4)):
+        grow(project, count)
+        publish_heads(project, NOW + hour * HOUR)
+    _roll_back(project, 5)
+    for way in (
+        "update-ref refs/heads/main HEAD~1",
+        "update-ref refs/remotes/origin/main main",
+        "reset -q --hard main",
+    ):
+        _git(*way.split(), cwd=clone)
+    assert [head.size for head, _ in _signed(project).contradictions] == [9]
+    # What others add to the remote hides nothing: a document of another branch under a name that sorts last.
+    other = tmp_path / "other"
+    _git("clone", "-q", str(bare), str(other), cwd=tmp_path)
+    _git("checkout", "-q", "-b", "aside", cwd=other)
+    (newest,) = [file for file in other.glob("*.json") if b"\\n9\\n" in file.read_bytes()]
+    newest.rename(other / "renamed.txt")
+    (other / LAST).write_bytes(b"x")
+    (other / LAST.replace("2999", "2998")).symlink_to("/dev/zero")
+    (other / LAST.replace("2999", "2997")).write_bytes(b"x" * (9 << 20))
+    _git("add", ".", cwd=other)
+    submodule = f"160000,{'1' * 40},{LAST.replace('2999', '2996')}"
+    _git("update-index", "--add", "--cacheinfo", submodule, cwd=other)
+    _git("-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "-q", "-m", "x", cwd=other)
+    _git("push", "-q", "origin", "aside", cwd=other)
+    done = _signed(project)
+    assert [head.size for head, _ in done.contradictions] == [9]
+    assert any("is no whole signed note" in note for note in done.notes)
+    assert any("larger than 8 MiB" in note for note in done.notes)
+    # Without its remote a clone may be older than it.
+    bare.rename(tmp_path / "gone.git")
+    done = _signed(project)
+    assert done.document is None and "could not be compared" in done.notes[0]
+
+
+def _git(*arguments: str, cwd: Path) -> None:
+    subprocess.run(["git", *arguments], cwd=cwd, check=True, capture_output=True)
+
+
 def test_a_forged_head_is_left_out_and_named(project: Project, tmp_path: Path) -> None:
     """Of more entries than there are, by another key or edited, under the name that it must have."""
     stranger = signing.key_of(signing_project(tmp_path, key=OTHER_SEED))
@@ -337,10 +385,10 @@ def test_nothing_is_signed_over_a_place_that_cannot_be_compared(
     assert [finding.code for finding in found.findings] == [Code.INCONCLUSIVE] + [Code.UNUSUAL] * 3
     for file, content in right.items():
         file.write_bytes(content)
-    read = Storage.read
+    read, gone = Storage.read, [min(right).name]
 
     def unreadable(self: Storage, name: str, most: int | None = None) -> bytes:
-        if name == min(right).name and self.uri == str(outside):
+        if name in gone and self.uri == str(outside):
             raise EvidenceError(f"{self.uri}/{name} cannot be read: not in time")
         return read(self, name, most)
 
@@ -349,6 +397,11 @@ def test_nothing_is_signed_over_a_place_that_cannot_be_compared(
     assert done.document is None and "cannot be read: not in time" in done.notes[0]
     found = verifying.published([str(kept), str(outside)], public_keys(project), project)
     assert [finding.code for finding in found.findings] == [Code.INCONCLUSIVE]
+    # The others are compared, whatever their names.
+    gone[:] = [max(right).name]
+    found = verifying.published([str(outside)], public_keys(project), project)
+    assert [head.size for document in found.documents for head in document.heads] == [9, 5]
+    gone[:] = [min(right).name]
     _roll_back(project, 6)
     assert [head.size for head, _ in _signed(project).contradictions] == [12]
 
@@ -372,6 +425,30 @@ def test_kept_hashes_are_never_trusted(project: Project) -> None:
         (kept / name).write_bytes(content)
         proof = proving.prove(project, open_ledger(project), public_keys(project), ONE, "3")
         assert proof["index"] == 2
+
+
+@pytest.mark.parametrize("content", [None, b"x", bytes(4096 * 32)])
+def test_a_full_tile_that_was_changed_or_removed_is_made_again_from_the_entries(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """Its hash, which the signed root vouches for, is kept beside it: the root alone does not show the change."""
+    project = signing_project(tmp_path)
+    grow(project, 1)
+    (first,) = open_ledger(project).entries(*ONE)
+    rewrite(project, linked([replace(first, batch_id=number) for number in range(5000)]))
+    publish_heads(project, NOW)
+    ledger, keys = open_ledger(project), public_keys(project)
+    expected = proving.prove(project, ledger, keys, ONE, "7")
+    (kept,) = (project.project_dir / "_recon/heads/hashes").iterdir()
+    for tile in ("leaves-0", "leaves-1"):
+        right = (kept / tile).read_bytes()
+        (kept / tile).unlink()
+        if content is not None:
+            (kept / tile).write_bytes(content)
+        assert proving.prove(project, ledger, keys, ONE, "7")["hashes"] == expected["hashes"]
+        again = _signed(project)
+        assert again.document is not None and not again.contradictions and not again.notes
+        (kept / tile).write_bytes(right)
 
 
 def test_an_entry_is_proved_in_less_than_2_kb(project: Project) -> None:

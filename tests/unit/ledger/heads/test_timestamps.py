@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -149,6 +150,31 @@ def test_without_an_answer_heads_are_signed_all_the_same(
     done = signing.sign(project, open_ledger(project), NOW)
     assert done.document is not None and done.document.timestamp is None
     assert done.notes[0].startswith("the heads have no timestamp: ")
+
+
+def test_a_document_without_a_timestamp_is_named_where_an_authority_is(authority: _Authority, tmp_path: Path) -> None:
+    """One that was not stamped, and one whose timestamp was removed from one of two copies."""
+    roots = str(authority.folder / "root.pem")
+    project = signing_project(tmp_path, timestamp={"url": authority.url, "roots": roots})
+    plain = signing_project(tmp_path)
+    ledger = grow(project, 3)
+    first, second = signing.sign(plain, ledger, NOW).document, signing.sign(project, ledger, datetime.now(UTC)).document
+    assert first is not None and second is not None
+    assert not verifying.compare(project, ledger, [second]).findings
+    (finding,) = verifying.compare(project, ledger, [first, second]).findings
+    assert finding.code is Code.UNUSUAL and f"1 document of heads has no timestamp ({first.name})" in finding.message
+    removed = replace(second, timestamp=None)
+    (finding,) = verifying.compare(project, ledger, [removed]).findings
+    assert finding.code is Code.UNUSUAL and removed.name in finding.message
+    (finding,) = verifying.compare(project, ledger, [second, removed]).findings
+    assert finding.code is Code.TAMPERED and "somebody removed it" in finding.message
+    (finding,) = verifying.compare(project, ledger, [replace(second, timestamp=b"x"), second]).findings
+    assert finding.code is Code.TAMPERED and "is no timestamp" in finding.message
+    # Without certificates it is said that none was verified; without an authority a missing one is nothing.
+    unsure = signing_project(tmp_path, timestamp={"url": authority.url})
+    assert "1 timestamp not verified" in verifying.compare(unsure, ledger, [second]).sentences[-1]
+    assert "1 timestamp not verified" in verifying.compare(plain, ledger, [second]).sentences[-1]
+    assert not verifying.compare(plain, ledger, [first]).findings
 
 
 def test_an_answer_to_another_request_is_refused(authority: _Authority) -> None:
