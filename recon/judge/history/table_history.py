@@ -68,6 +68,32 @@ class TableVersion(SinkMemory):
         return cls(table_id=table.table_id, version=table.last) if table is not None else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FormerEntries(SinkMemory):
+    """The entries, by sequence, that an audit knew to be of a table which was there before this one.
+
+    It told of them. Their rows may be in this table all the same, as a copy has them.
+    """
+
+    name: ClassVar[str] = "former_entries"
+    table_id: str
+    first: int
+    last: int
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        table = audit.witnesses.table_log
+        if table is None or table.table_id is None:
+            return before
+        told = [before] if before is not None and before.table_id == table.table_id else []
+        history = TableHistory(log=table, ledger=audit.ledger)
+        judged = any(result.check == "delta_history" for result in audit.results)
+        former = [head.sequence for head in history.heads if judged and not history.in_this_table(head)]
+        firsts, lasts = [*former, *(of.first for of in told)], [*former, *(of.last for of in told)]
+        return cls(table_id=table.table_id, first=min(firsts), last=max(lasts)) if firsts else None
+
+
 @dataclass(frozen=True, eq=False)
 class TableHistory(SinkHistory):
     """What happened to a Delta or Iceberg table, as its log tells one who knows the ledger and the audit before.
@@ -433,10 +459,18 @@ class TableHistory(SinkHistory):
 
     @cached_property
     def told_gone(self) -> frozenset[int]:
-        """The entries of which findings that are open or accepted name all offsets as gone with their commits."""
+        """The entries that an audit told of as gone with their commits.
+
+        Findings that are open or accepted name all of their offsets, or they were of a former table.
+        """
         open_ = self.proof.open if self.proof is not None else ()
         gone = [found for found in open_ if found.check == "delta_history" and found.is_loss and found.spans]
-        return _told_gone(self.ledger, gone) if gone else frozenset()
+        named = _told_gone(self.ledger, gone) if gone else frozenset()
+        former = memory_of(self.proof, FormerEntries)
+        if former is None or former.table_id != self.log.table_id:
+            return named
+        told = (i for i, head in enumerate(self.heads) if former.first <= head.sequence <= former.last)
+        return named | {i for i in told if not self.in_this_table(self.heads[i])}
 
     # -- what others did, and what was taken away --------------------------------------------------------------------
 
