@@ -140,11 +140,13 @@ class CheckpointBatch:
 class CheckpointFlaw:
     """A file of a checkpoint that is missing between others, empty, or names something twice.
 
-    `problem` is the beginning of a sentence that names the file; `batch_id` is its micro-batch, the first of several.
+    `problem` is the beginning of a sentence that names the file, `step` its end: what to do; `batch_id` is its
+    micro-batch, the first of several.
     """
 
     batch_id: int
     problem: str
+    step: str = "restore the file from a copy"
 
 
 @dataclass(frozen=True, kw_only=True)

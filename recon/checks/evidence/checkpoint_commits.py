@@ -223,7 +223,7 @@ class _Evaluation:
             if all(self._is_judged(batch) for batch in after):
                 self.findings.add(
                     Code.INCONCLUSIVE,
-                    f"{flaw.problem}: what Spark planned or finished there is not known; restore the file from a copy",
+                    f"{flaw.problem}: what Spark planned or finished there is not known; {flaw.step}",
                     batch_id=flaw.batch_id,
                 )
 
@@ -515,7 +515,8 @@ class _Evaluation:
         newest, last = self._newest, self.checkpoint.last
         if newest is None or last is None or newest.query_id != self.checkpoint.query_id:
             return
-        planned = max(last.batch_id, self.checkpoint.newest_later or 0)
+        damaged = (flaw.batch_id for flaw in self.checkpoint.flaws)
+        planned = max(last.batch_id, self.checkpoint.newest_later or 0, *damaged)
         if newest.batch_id <= planned:
             return
         again = "one with the ranges of its entry writes nothing, one with others begins a new epoch (`on_new_epoch`)"

@@ -411,3 +411,25 @@ def test_what_to_do_where_delta_drops_a_micro_batch_of_its_own_sink(
     assert found and answer(run) == says
     assert {(f.start_offset, f.end_offset) for f in found if f.code is Code.SKIPPED} == lost
     assert all("txnAppId" not in f.message for f in found)
+
+
+def test_a_plan_that_is_gone_between_others_hides_its_neighbour_alone(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    for end in (10, 20, 30, 40, 50):
+        stream.batch({"t": {0: end}})
+    (stream.checkpoint / "offsets" / "2").unlink()
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "could not be proved"
+    assert [batch_id for _, batch_id, *_ in entered(project)] == [0, 1, 4]
+
+
+def test_an_empty_plan_leaves_the_others_judged(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    for end in (10, 20):
+        stream.batch({"t": {0: end}})
+    (stream.checkpoint / "offsets" / "2").write_bytes(b"")
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "could not be proved"
+    (asked,) = (f for r in run.results for f in r.findings if f.level is Level.UNPROVED)
+    assert asked.batch_id == 2 and "remove the file" in asked.message
+    assert [batch_id for _, batch_id, *_ in entered(project)] == [0, 1]
