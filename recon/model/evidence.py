@@ -293,6 +293,12 @@ class TableCommit:
             return False
         return self.rows_added is None or self.rows_removed is None or self.rows_added > self.rows_removed
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether a write in mode overwrite took away all rows, or those of a part of the table, for its own."""
+        mode = str(self.operation_parameters.get("mode", "")).lower()
+        return self.operation == "WRITE" and mode == "overwrite" and bool(self.files_added and self.files_removed)
+
     @cached_property
     def rows_taken(self) -> int | None:
         """The rows that recon's write added or changed; None where neither statistics nor metrics have the count."""

@@ -86,12 +86,17 @@ class FormerEntries(SinkMemory):
         table = audit.witnesses.table_log
         if table is None or table.table_id is None:
             return before
-        told = [before] if before is not None and before.table_id == table.table_id else []
-        history = TableHistory(log=table, ledger=audit.ledger)
-        judged = any(result.check == "delta_history" for result in audit.results)
-        former = [head.sequence for head in history.heads if judged and not history.in_this_table(head)]
-        firsts, lasts = [*former, *(of.first for of in told)], [*former, *(of.last for of in told)]
-        return cls(table_id=table.table_id, first=min(firsts), last=max(lasts)) if firsts else None
+        told = [*_former(table, audit)]
+        if before is not None and before.table_id == table.table_id:
+            told += [before.first, before.last]
+        return cls(table_id=table.table_id, first=min(told), last=max(told)) if told else None
+
+
+def _former(table: TableLog, audit: SinkAudit) -> Iterator[int]:
+    """The entries, by sequence, of a former table of which an audit told."""
+    history = TableHistory(log=table, ledger=audit.ledger)
+    if any(result.check == "delta_history" for result in audit.results):
+        yield from (head.sequence for head in history.heads if not history.in_this_table(head))
 
 
 @dataclass(frozen=True, eq=False)
@@ -466,11 +471,14 @@ class TableHistory(SinkHistory):
         open_ = self.proof.open if self.proof is not None else ()
         gone = [found for found in open_ if found.check == "delta_history" and found.is_loss and found.spans]
         named = _told_gone(self.ledger, gone) if gone else frozenset()
+        return named | {i for i, head in enumerate(self.heads) if self._was_told(head)}
+
+    def _was_told(self, head: EntryHead) -> bool:
+        """Whether an audit told of an entry as of a table that was there before this one."""
         former = memory_of(self.proof, FormerEntries)
         if former is None or former.table_id != self.log.table_id:
-            return named
-        told = (i for i, head in enumerate(self.heads) if former.first <= head.sequence <= former.last)
-        return named | {i for i in told if not self.in_this_table(self.heads[i])}
+            return False
+        return former.first <= head.sequence <= former.last and not self.in_this_table(head)
 
     # -- what others did, and what was taken away --------------------------------------------------------------------
 

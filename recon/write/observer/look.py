@@ -129,7 +129,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             if commit.files_removed:
                 return ObservationResult(
                     waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
-                    f"{commit.version}): recon observes queries that append (outputMode append) alone"
+                    f"{commit.version}): recon observes queries that append (outputMode append) alone; "
+                    "append, or let recon merge by key (docs/delta_merge.md)"
                 )
             ranges = ranges_of(batch, pipeline.source.beginning)
             if not ranges and commit.rows_taken != 0:
