@@ -308,6 +308,8 @@ class _Recheck:
         """The offsets of a question that the check could decide now, if it saw all that it needed."""
         if self.open.check in OF_UNREAD_RANGES:
             return self._read(ledger).union(self._without_record)
+        if self.open.check == "delta_history":  # whether the table has them, its rows alone say
+            return self._in_rows(ledger)
         # Rows of another topic of the name may hide that this one's are missing.
         hides = self.open.check == "source_rows" and len(self._ids(ledger)) > 1
         return Spans() if hides else _spans(ledger, _judged(ledger, self.finding))
@@ -322,7 +324,8 @@ class _Recheck:
         if self.open.is_doubling:  # rows that do not show may be there all the same, as those from before the hook
             return judged.intersect(self._present).minus(self._doubled)
         # Rows do not tell which incarnation of a topic they are of: another one's row at that offset mends nothing.
-        if not self.open.is_loss or len(self._ids(ledger)) > 1:
+        missing = self.open.is_loss or self.finding.level is Level.UNPROVED
+        if not missing or len(self._ids(ledger)) > 1:
             return Spans()
         return judged.intersect(self._present.union(self._waits).union(self._read_again(ledger)))
 

@@ -140,11 +140,13 @@ class CheckpointBatch:
 class CheckpointFlaw:
     """A file of a checkpoint that is missing between others, empty, or names something twice.
 
-    `problem` is the beginning of a sentence that names the file; `batch_id` is its micro-batch, the first of several.
+    `problem` is the beginning of a sentence that names the file, `step` its end: what to do; `batch_id` is its
+    micro-batch, the first of several.
     """
 
     batch_id: int
     problem: str
+    step: str = "restore the file from a copy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +292,12 @@ class TableCommit:
         if not (self.data_change and self.files_added) or self.is_restore:
             return False
         return self.rows_added is None or self.rows_removed is None or self.rows_added > self.rows_removed
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a write in mode overwrite took away all rows, or those of a part of the table, for its own."""
+        mode = str(self.operation_parameters.get("mode", "")).lower()
+        return self.operation == "WRITE" and mode == "overwrite" and bool(self.files_added and self.files_removed)
 
     @cached_property
     def rows_taken(self) -> int | None:

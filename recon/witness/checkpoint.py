@@ -47,6 +47,15 @@ from recon.model.wire.values import TwiceError, loads, required_time, whole
 _OFFSETS_END = 2**63
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _BATCH = re.compile(r"0|[1-9][0-9]{0,17}")
+# What helps where there is no copy of the newest file: Spark does not start with it as it is.
+_PLAN_ANEW = (
+    "restore the file from a copy; else, if the sink has nothing of this micro-batch, remove the file: Spark starts "
+    "again, and plans the micro-batch anew"
+)
+_FINISH_ANEW = (
+    "restore the file from a copy; else remove it: Spark starts again, and gives the sink the micro-batch once more, "
+    "which a function without txnVersion writes again"
+)
 # topic → partition → offset, as Kafka's source writes it
 _Offsets = Mapping[str, Mapping[int, int]]
 _Begin = tuple[int, str, int, int]  # source, topic, partition and offset
@@ -63,8 +72,8 @@ class _Planned:
     others: frozenset[str] = frozenset()  # sources whose offset recon does not know
 
 
-class _TwiceError(EvidenceError):
-    """A file that names something twice: one of the two is not what Spark planned."""
+class _FlawError(EvidenceError):
+    """A file that is empty, or that names something twice: one of the two is not what Spark planned."""
 
     problem = ""
 
@@ -117,11 +126,13 @@ def read(storage: Storage, *, topics_are_kafka: bool = True, positions: bool = F
     commits = _commits(storage)
     flaws: list[CheckpointFlaw] = []
     plans: dict[int, _Planned] = {}
-    for batch_id in sorted(_batch_ids(storage.names("offsets"))):
+    listed = sorted(_batch_ids(storage.names("offsets")))
+    for batch_id in listed:
         try:
             plan = _planned(storage, batch_id, kafka=topics_are_kafka, positions=positions)
-        except _TwiceError as error:
-            flaws.append(CheckpointFlaw(batch_id, error.problem))
+        except _FlawError as error:
+            anew = batch_id == listed[-1] and batch_id not in commits
+            flaws.append(CheckpointFlaw(batch_id, error.problem, _PLAN_ANEW if anew else CheckpointFlaw.step))
             continue
         if plan is not None:  # else purged by the running query after the listing
             plans[batch_id] = plan
@@ -193,7 +204,8 @@ def _holes(
             )
     for batch_id, size in commits.items():
         if not size and kept and batch_id >= kept[0]:
-            yield CheckpointFlaw(batch_id, f"checkpoint file {storage.uri}/commits/{batch_id} is empty")
+            step = _FINISH_ANEW if batch_id == kept[-1] else CheckpointFlaw.step
+            yield CheckpointFlaw(batch_id, f"checkpoint file {storage.uri}/commits/{batch_id} is empty", step)
 
 
 def _numbered(folder: str, first: int, last: int) -> str:
@@ -347,7 +359,7 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, positions: 
             if not colon or not source:
                 raise _broken(storage, name, f"line {position + 3} is not `source:offset` but {_excerpt(line)}")
         if source in sources:
-            raise _twice(storage, name, f"source {source} has two lines")
+            raise _flaw(storage, name, f"source {source} has two lines")
         if text == "-":
             sources[source] = None
             continue
@@ -454,7 +466,7 @@ def _check_version(storage: Storage, name: str, found: bytes, known: tuple[str, 
     if text in known:
         return text
     if not text:
-        raise _broken(storage, name, "it is empty")
+        raise _flaw(storage, name, "it is empty")
     raise _broken(storage, name, f"its first line is {_excerpt(found)} where {' or '.join(known)} is expected")
 
 
@@ -463,7 +475,7 @@ def _json(storage: Storage, name: str, text: bytes | str, *, line: int | None = 
     try:
         return loads(text)
     except TwiceError as error:
-        raise _twice(storage, name, f"{where} {error}: {_excerpt(text)}") from None
+        raise _flaw(storage, name, f"{where} {error}: {_excerpt(text)}") from None
     except ValueError as error:
         raise _broken(storage, name, f"{where} is not JSON ({error}): {_excerpt(text)}") from None
 
@@ -473,8 +485,8 @@ def _excerpt(text: bytes | str) -> str:
     return repr(plain if len(plain) <= 80 else plain[:77] + "…")
 
 
-def _twice(storage: Storage, name: str, problem: str) -> _TwiceError:
-    error = _TwiceError(str(_broken(storage, name, problem)))
+def _flaw(storage: Storage, name: str, problem: str) -> _FlawError:
+    error = _FlawError(str(_broken(storage, name, problem)))
     error.problem = f"checkpoint file {storage.uri}/{name}: {problem}"
     return error
 

@@ -114,9 +114,9 @@ def are_within(spans: Iterable[OffsetSpan], ranges: Iterable[OffsetSpan]) -> boo
 
 
 def _in_time(log: TableLog, checkpoint: CheckpointWitness) -> Iterator[tuple[CheckpointBatch, Sequence[TableCommit]]]:
-    """The appends between the plan of each micro-batch and the next plan.
+    """The commits of new rows alone between the plan of each micro-batch and the next plan.
 
-    Without those that say what they are of, and those that a RESTORE undid.
+    They append, or overwrite the table. Without those that say what they are of, and those that a RESTORE undid.
     """
     planned = {batch.batch_id: batch for batch in checkpoint.batches}
     undone = {
@@ -125,11 +125,11 @@ def _in_time(log: TableLog, checkpoint: CheckpointWitness) -> Iterator[tuple[Che
         if (target := commit.restored_version) is not None
         for version in range(target + 1, commit.version)
     }
-    appends = [
+    writes = [
         commit
         for version, commit in log.commits.items()
-        if commit.adds_rows and not commit.files_removed and commit.stamp is None and commit.wrote is None
-        if version not in undone
+        if (commit.overwrites or (commit.adds_rows and not commit.files_removed))
+        if commit.stamp is None and commit.wrote is None and version not in undone
     ]
     for number, batch in planned.items():
         following = planned.get(number + 1)
@@ -139,7 +139,7 @@ def _in_time(log: TableLog, checkpoint: CheckpointWitness) -> Iterator[tuple[Che
             continue
         of_batch = [
             commit
-            for commit in appends
+            for commit in writes
             if is_of_plan(commit, batch) and not (following is not None and is_of_plan(commit, following))
         ]
         if of_batch:

@@ -322,6 +322,7 @@ def test_31_offsets_and_commits_deleted_with_metadata_kept(make_lake: MakeLake) 
     assert {e.query_id for e in lake.entries()} == {json.loads((lake.checkpoint / "metadata").read_text())["id"]}
     run = lake.audit()
     assert findings(run, "NEW_EPOCH") and "SKIPPED" in failing(run)
+    assert ranges(findings(run, "SKIPPED")) == {(0, 40, 60)}  # [0, 40) was read again, and is in the sink
 
 
 @pytest.mark.case(31)

@@ -163,6 +163,11 @@ def _drops_the_table(world: World, _: random.Random) -> None:
     world.drop_table()
 
 
+def _copies_the_table(world: World, rng: random.Random) -> None:
+    lost = rng.choice(world.rows) if world.rows and rng.random() < 0.5 else None
+    world.copy_table(lambda row: lost is not None and row == lost)
+
+
 def _removes_the_table(world: World, _: random.Random) -> None:
     world.remove_table()
     ran(1, world)
@@ -652,6 +657,7 @@ FAULTS: dict[str, Act] = {
         _clock_jumps,
         _removes_a_file,
         _drops_the_table,
+        _copies_the_table,
         _removes_the_table,
         _cleans_the_log,
         _optimizes,

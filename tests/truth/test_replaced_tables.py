@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recon.model import Code
-from tests.truth.judge import audit
+from tests.truth.judge import WithoutSpark, audit
 from tests.truth.stories import ran
 from tests.truth.test_fooled import later, right
 from tests.truth.test_proof_state import accept
@@ -61,6 +61,40 @@ def test_the_offsets_of_a_table_made_anew_are_named_by_an_audit_of_the_whole_led
     for judgement in (audit(world, from_=START.replace(year=2025)), audit(world, full=True)):
         spans = {f.span for f in told(judgement, Code.GAP) if f.span is not None and f.partition == 0}
         assert any(span.start == 0 for span in spans)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_copy_of_the_table_takes_its_place(lost: bool) -> None:
+    world = ran(3)
+    assert later(world).answer == "complete"
+    world.tick(days=1)
+    world.copy_table(lambda row: lost and row.place[2:] == (0, 3))
+    ran(1, world)
+    first = audit(world)
+    assert first.answer == "not complete" and "MUTATED" in first.codes
+    gaps = {f.span for judgement in (first, later(world)) for f in told(judgement, Code.GAP)}
+    assert {tuple(span) for span in gaps if span is not None} == ({(3, 4)} if lost else set())
+    if not lost:
+        accept(world)
+        for _ in range(3):
+            ran(1, world)
+            assert later(world).answer == "complete"
+        world.delete(lambda row: row.place[2:] == (0, 3))
+        assert later(world).answer == "not complete"
+
+
+def test_what_a_copy_lacks_is_no_answer_of_audits_that_read_no_rows() -> None:
+    world = ran(3)
+    assert later(world).answer == "complete"
+    world.tick(days=1)
+    world.copy_table(lambda row: row.place[2:] == (0, 3))
+    for _ in range(3):
+        ran(1, world)
+        assert audit(world, sources_of=WithoutSpark).answer == "not complete"
+    accept(world, lambda proof: [o.id for o in proof.open if o.finding.code is Code.MUTATED])
+    for _ in range(2):
+        ran(1, world)
+        assert later(world).answer != "complete"
 
 
 def test_a_replay_into_a_table_made_anew_is_one_commit() -> None:

@@ -854,6 +854,15 @@ class World:
         self.commit("CREATE TABLE", data_change=False)
         self.tell("The table is made anew.")
 
+    def copy_table(self, lost: Callable[[Row], bool] = lambda row: False) -> None:
+        """CREATE TABLE … AS SELECT of the table's rows, some left out, and the copy takes its place."""
+        kept = [row for row in self.rows if not lost(row)]
+        self.remove_table()
+        self.tick()
+        version = self.commit("CREATE TABLE AS SELECT", added=len(kept))
+        self.rows = [replace(row, version=version) for row in kept]
+        self.tell("A copy of the table takes its place.")
+
     def clean_log(self, keep: int = 1) -> None:
         """The log's files but the newest are cleaned up behind a checkpoint."""
         first = max(min(self.commits), max(self.commits) - keep + 1)

@@ -223,7 +223,7 @@ class _Evaluation:
             if all(self._is_judged(batch) for batch in after):
                 self.findings.add(
                     Code.INCONCLUSIVE,
-                    f"{flaw.problem}: what Spark planned or finished there is not known; restore the file from a copy",
+                    f"{flaw.problem}: what Spark planned or finished there is not known; {flaw.step}",
                     batch_id=flaw.batch_id,
                 )
 
@@ -515,7 +515,8 @@ class _Evaluation:
         newest, last = self._newest, self.checkpoint.last
         if newest is None or last is None or newest.query_id != self.checkpoint.query_id:
             return
-        planned = max(last.batch_id, self.checkpoint.newest_later or 0)
+        damaged = (flaw.batch_id for flaw in self.checkpoint.flaws)
+        planned = max(last.batch_id, self.checkpoint.newest_later or 0, *damaged)
         if newest.batch_id <= planned:
             return
         again = "one with the ranges of its entry writes nothing, one with others begins a new epoch (`on_new_epoch`)"
@@ -604,11 +605,16 @@ class _Evaluation:
         elif self.witnesses.observed:
             step = "start the query on a fresh checkpoint, with the offsets that `recon offsets` prints,"
         version = self.writes.transactions.newest.get(app, -1)
-        rest = (
-            f" are not in the sink: app id {app} already has txn version {version}, so Delta drops the write and "
-            f"reports no error; {step} and read the range again"
+        drops = f"app id {app} already has txn version {version}, so Delta drops the write and reports no error"
+        if missing := self._unheld(batch):
+            rest = f" are not in the sink: {drops}; {step} and read the range again"
+            return self._say_of_ranges(batch, Code.SKIPPED, missing, rest)
+        return self._say(
+            batch,
+            Code.STALE_CHECKPOINT,
+            f"{batch.label} reads again what the ledger has: {drops}. So it does with each micro-batch up to number "
+            f"{version}, also where records in it are new: {step.removesuffix(',')}",
         )
-        return self._say_of_ranges(batch, Code.SKIPPED, _spans(batch), rest)
 
     def _not_finished(self, batch: CheckpointBatch) -> bool:
         return not batch.committed and batch is self.checkpoint.last and self._say_unfinished(batch)
@@ -677,9 +683,12 @@ class _Evaluation:
                 self._say(batch, Code.LOSS_RETENTION, message, key=key, span=gone)
 
     def _unheld(self, batch: CheckpointBatch) -> list[tuple[Key, Span]]:
-        return [
-            (key, span) for key, planned in _spans(batch) for span in Spans.of([planned]).minus(self.writes.held(key))
-        ]
+        return [(key, span) for key, planned in _spans(batch) for span in Spans.of([planned]).minus(self._held(key))]
+
+    def _held(self, key: Key) -> Spans:
+        """What the ledger has of a topic partition; nothing where Kafka's topic is known to be another one."""
+        other = self.source.other_records(key.topic, self.writes.topic_id(key))
+        return Spans() if other else self.writes.held(key)
 
     def _say_of_ranges(self, batch: CheckpointBatch, code: Code, ranges: Iterable[tuple[Key, Span]], rest: str) -> bool:
         for key, span in ranges:

@@ -149,12 +149,18 @@ def _undid_earlier(target: int, restore: TableCommit, history: TableHistory) -> 
 
 
 def report_gone(
-    ledger: LedgerSlice, gone: Sequence[bool], what: str, findings: Findings, by: Sequence[int] = ()
+    ledger: LedgerSlice,
+    gone: Sequence[bool],
+    what: str,
+    findings: Findings,
+    by: Sequence[int] = (),
+    brought_by: str = "",
 ) -> None:
     """GAPs with the ranges of entries whose rows are gone whole and were not written again.
 
     `gone` says it of each entry; `what` happened to the commits from an entry on, in a sentence; `by` are the versions
-    that may have done it, ascending, of which a finding names the first few.
+    that may have done it, ascending, of which a finding names the first few. `brought_by` are commits that may have
+    brought the rows back: then they are questions.
     """
     of_gone = np.array(gone)[ledger.ranges.entry]
     lost, kept = (
@@ -174,10 +180,13 @@ def report_gone(
                 ((place, _),) = readers.cut(Spans((Span(span.start, span.start + 1),)))
                 head = ledger.heads[lost.entry_at(incarnation.stretches[place], span.start)]
                 after = 0 if head.sink_version is None else bisect_right(by, head.sink_version)
+                code = Code.INCONCLUSIVE if brought_by else Code.GAP
+                says = "are no longer in the table:", "a restart does not read them again"
+                if brought_by:
+                    says = "may be no longer in the table:", f"{brought_by}: compare these rows, then accept this"
                 findings.add(
-                    Code.GAP,
-                    f"{key}: {key.offsets(*span)} are no longer in the table: the commits from {named(head)} on "
-                    f"{what}, and a restart does not read them again",
+                    code,
+                    f"{key}: {key.offsets(*span)} {says[0]} the commits from {named(head)} on {what}, and {says[1]}",
                     head=head,
                     key=key,
                     span=span,

@@ -68,6 +68,37 @@ class TableVersion(SinkMemory):
         return cls(table_id=table.table_id, version=table.last) if table is not None else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FormerEntries(SinkMemory):
+    """The entries, by sequence, that an audit knew to be of a table which was there before this one.
+
+    It told of them. Their rows may be in this table all the same, as a copy has them.
+    """
+
+    name: ClassVar[str] = "former_entries"
+    table_id: str
+    first: int
+    last: int
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        table = audit.witnesses.table_log
+        if table is None or table.table_id is None:
+            return before
+        told = [*_former(table, audit)]
+        if before is not None and before.table_id == table.table_id:
+            told += [before.first, before.last]
+        return cls(table_id=table.table_id, first=min(told), last=max(told)) if told else None
+
+
+def _former(table: TableLog, audit: SinkAudit) -> Iterator[int]:
+    """The entries, by sequence, of a former table of which an audit told."""
+    history = TableHistory(log=table, ledger=audit.ledger)
+    if any(result.check == "delta_history" for result in audit.results):
+        yield from (head.sequence for head in history.heads if not history.in_this_table(head))
+
+
 @dataclass(frozen=True, eq=False)
 class TableHistory(SinkHistory):
     """What happened to a Delta or Iceberg table, as its log tells one who knows the ledger and the audit before.
@@ -433,10 +464,21 @@ class TableHistory(SinkHistory):
 
     @cached_property
     def told_gone(self) -> frozenset[int]:
-        """The entries of which findings that are open or accepted name all offsets as gone with their commits."""
+        """The entries that an audit told of as gone with their commits.
+
+        Findings that are open or accepted name all of their offsets, or they were of a former table.
+        """
         open_ = self.proof.open if self.proof is not None else ()
         gone = [found for found in open_ if found.check == "delta_history" and found.is_loss and found.spans]
-        return _told_gone(self.ledger, gone) if gone else frozenset()
+        named = _told_gone(self.ledger, gone) if gone else frozenset()
+        return named | {i for i, head in enumerate(self.heads) if self._was_told(head)}
+
+    def _was_told(self, head: EntryHead) -> bool:
+        """Whether an audit told of an entry as of a table that was there before this one."""
+        former = memory_of(self.proof, FormerEntries)
+        if former is None or former.table_id != self.log.table_id:
+            return False
+        return former.first <= head.sequence <= former.last and not self.in_this_table(head)
 
     # -- what others did, and what was taken away --------------------------------------------------------------------
 

@@ -44,13 +44,21 @@ def _report(history: TableHistory, ledger: LedgerSlice, why: str, unnamed: Colle
         findings.add(Code.MUTATED, message, about=f"another table: {log.table_id}", changed_by=())
     if unnamed and (why or ledger.complete):  # an audit of the whole ledger names what those of a part of it could not
         of_gone = [entry in unnamed for entry in range(len(ledger.heads))]
-        report_gone(ledger, of_gone, "were made before the table was made anew", findings)
+        what = "were made before the table was made anew"
+        report_gone(ledger, of_gone, what, findings, brought_by=_perhaps_copied(history))
     if why and not ledger.complete:
         message = (
             f"rows that were written to {log.location} before the period are gone with the table that was there; "
             "`recon audit --full` names their offsets"
         )
         findings.add(Code.GAP, message, about=f"before the period, another table: {log.table_id}", changed_by=())
+
+
+def _perhaps_copied(history: TableHistory) -> str:
+    """Which commits of others may have copied rows of a former table into this one, in a clause; "" for none."""
+    added = [commit for commit in history.strangers if commit.rows_added != 0]
+    versions = some(f"{commit.version} ({commit.operation})" for commit in added)
+    return f"version {versions} of another program may have brought their rows" if added else ""
 
 
 def _written_elsewhere(history: TableHistory, former: Collection[int]) -> str:

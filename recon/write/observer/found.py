@@ -174,8 +174,8 @@ def _rows_of_files(
 
 
 def _topics(state: CheckpointWitness) -> dict[str, dict[int, int]]:
-    """How far the newest plan goes in each topic partition."""
-    last = state.last
+    """How far the newest plan goes in each topic partition; of those whose start the checkpoint tells."""
+    last = next((batch for batch in reversed(state.batches) if batch.starts_known), state.last)
     if last is None:
         raise ConfigError(
             f"checkpoint {state.location} holds no micro-batch; start the query once, then run recon init again"

@@ -125,11 +125,12 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             if batch is None or not batch.committed or batch_id in taken or _is_entered(batch_id, query_id, newest):
                 continue  # Spark tries it again; or it was written twice, which is for an audit to say
             taken.add(batch_id)
-        if batch is not None and is_of_plan(commit, batch):
+        if batch is not None and batch.starts_known and is_of_plan(commit, batch):
             if commit.files_removed:
                 return ObservationResult(
                     waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
-                    f"{commit.version}): recon observes queries that append (outputMode append) alone"
+                    f"{commit.version}): recon observes queries that append (outputMode append) alone; "
+                    "append, or let recon merge by key (docs/delta_merge.md)"
                 )
             ranges = ranges_of(batch, pipeline.source.beginning)
             if not ranges and commit.rows_taken != 0:

@@ -216,8 +216,6 @@ def test_an_empty_checkpoint_has_no_batches(made: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "it is empty"),
-        (b"\n", "it is empty"),
         (b"v", "'v'"),
         (b"v3\n{}\n{}", "'v3'"),
         (b"v1", "1 line"),
@@ -243,6 +241,21 @@ def test_a_torn_offsets_file_is_named(made: Checkpoint, content: bytes, says: st
             read()
         assert same_message(str(caught.value))
         assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_an_empty_offsets_file_spoils_its_micro_batch_alone(made: Checkpoint, content: bytes) -> None:
+    made.initial({"orders": {"0": 0}})
+    made.planned(0, {"orders": {"0": 10}})
+    made.committed(0)
+    made.write("offsets/1", content)
+    witness = checkpoint.read(made.storage)
+    (flaw,) = witness.flaws
+    assert [batch.batch_id for batch in witness.batches] == [0]
+    assert flaw.batch_id == 1 and flaw.problem.endswith("offsets/1: it is empty")
+    assert same_message(flaw.step)
+    with pytest.raises(EvidenceError, match="it is empty"):
+        checkpoint.read_batch(made.storage, 1)
 
 
 def test_a_source_line_that_is_cut_off_is_torn_not_a_source_less(made: Checkpoint) -> None:

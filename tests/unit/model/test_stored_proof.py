@@ -14,7 +14,7 @@ from recon.base.errors import LedgerError
 from recon.judge.history.quarantine_log import QuarantineJudged
 from recon.judge.history.record_history import OtherRows, TableFingerprint, TableJudged
 from recon.judge.history.row_balance import CountedRows
-from recon.judge.history.table_history import TableVersion
+from recon.judge.history.table_history import FormerEntries, TableVersion
 from recon.judge.kafka.clusters import KafkaClusters, TopicCluster
 from recon.judge.kafka.judged_logs import KafkaLogs, LogJudged
 from recon.judge.memories import MEMORIES
@@ -60,6 +60,7 @@ ALL: tuple[SinkMemory, ...] = (
 )
 LATER: tuple[SinkMemory, ...] = (
     KafkaClusters(topics=(TopicCluster(topic="orders", topic_id="id-1", cluster_id="cluster-1"),)),
+    FormerEntries(table_id="t-1", first=1, last=4),
 )
 _READ = parse_proof(WITH_ALL, MEMORIES)
 STORED = dump_proof(replace(_READ, memories={**_READ.memories, **{type(memory): memory for memory in LATER}}))

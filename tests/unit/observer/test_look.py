@@ -14,7 +14,7 @@ from deltalake.schema import PrimitiveType
 
 from recon.audits.run import run_audit
 from recon.base.errors import ConfigError, EvidenceError
-from recon.model import Level, RunResult
+from recon.model import Code, Level, RunResult
 from recon.project import Project, load
 from recon.write.hook import foreach_batch
 from recon.write.ledger import open_ledger
@@ -396,14 +396,40 @@ def test_a_log_that_was_cleaned_up_since_makes_no_rows_from_before(stream: Nativ
     assert "since micro-batch" in fresh.pipelines[0].says or answer(fresh) != "complete"
 
 
-def test_what_to_do_where_delta_drops_a_micro_batch_of_its_own_sink(stream: NativeStream, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "says", "lost"), [(15, "complete", set()), (30, "not complete", {(20, 30)})])
+def test_what_to_do_where_delta_drops_a_micro_batch_of_its_own_sink(
+    stream: NativeStream, tmp_path: Path, end: int, says: str, lost: set[tuple[int, int]]
+) -> None:
+    project = project_in(tmp_path)
+    for first in (10, 20):
+        stream.batch({"t": {0: first}})
+    run_audit(project, no_spark=True)
+    stream.batch_id, stream.position = 1, {"t": {0: 10, 1: 5}}
+    stream.batch({"t": {0: end}}, writes=False)
+    run = run_audit(project, no_spark=True)
+    found = [f for r in run.results for f in r.findings if f.code in {Code.SKIPPED, Code.STALE_CHECKPOINT}]
+    assert found and answer(run) == says
+    assert {(f.start_offset, f.end_offset) for f in found if f.code is Code.SKIPPED} == lost
+    assert all("txnAppId" not in f.message for f in found)
+
+
+def test_a_plan_that_is_gone_between_others_hides_its_neighbour_alone(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    for end in (10, 20, 30, 40, 50):
+        stream.batch({"t": {0: end}})
+    (stream.checkpoint / "offsets" / "2").unlink()
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "could not be proved"
+    assert [batch_id for _, batch_id, *_ in entered(project)] == [0, 1, 4]
+
+
+def test_an_empty_plan_leaves_the_others_judged(stream: NativeStream, tmp_path: Path) -> None:
     project = project_in(tmp_path)
     for end in (10, 20):
         stream.batch({"t": {0: end}})
-    run_audit(project, no_spark=True)
-    stream.batch_id, stream.position = 1, {"t": {0: 10, 1: 5}}
-    stream.batch({"t": {0: 15}}, writes=False)
+    (stream.checkpoint / "offsets" / "2").write_bytes(b"")
     run = run_audit(project, no_spark=True)
-    said = [f.message for r in run.results for f in r.findings if str(f.code) == "SKIPPED"]
-    assert answer(run) == "not complete"
-    assert all("txnAppId" not in message for message in said)
+    assert answer(run) == "could not be proved"
+    (asked,) = (f for r in run.results for f in r.findings if f.level is Level.UNPROVED)
+    assert asked.batch_id == 2 and "remove the file" in asked.message
+    assert [batch_id for _, batch_id, *_ in entered(project)] == [0, 1]

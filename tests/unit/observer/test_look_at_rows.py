@@ -180,6 +180,18 @@ def test_several_appends_of_a_micro_batch_prove_nothing_of_it(stream: NativeStre
     assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), messages(run, Level.FAIL)
 
 
+def test_a_function_that_overwrites_the_table_is_not_entered(stream: NativeStream, tmp_path: Path) -> None:
+    """The rows of its newest micro-batch are in the table: nothing says to read them again."""
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    stream.batch({"t": {0: 20}}, writes=False)
+    stream.at -= timedelta(seconds=9)
+    stream.commit(1, of(range(10, 20)), mode="overwrite")
+    run = audited(project)
+    assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), messages(run, Level.FAIL)
+    assert not looked(project).entered and "replaced rows" in looked(project).waits
+
+
 def test_rows_without_a_source_are_not_taken_for_a_micro_batchs(stream: NativeStream, tmp_path: Path) -> None:
     project = project_in(tmp_path, "source_columns: {topic: kafka_topic, partition: kafka_partition, offset: position}")
     stream.batch({"t": {0: 10, 1: 5}})

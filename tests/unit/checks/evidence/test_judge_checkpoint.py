@@ -361,7 +361,7 @@ def test_a_new_epoch_in_the_sink_and_not_in_the_ledger() -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_fixed_app_id_swallows_the_new_checkpoint(committed: bool) -> None:
     verdict = judged(planned(0, (0, 50), committed=committed, at=SOON), query_id="q-2", log=fixed(LOG))
-    assert told(verdict) == [("SKIPPED", 0, 0, 50)]
+    assert told(verdict) == [("SKIPPED", 0, 40, 50)]  # [0, 40) is in the sink since the epoch before
     assert codes(verdict) == [Code.NEW_EPOCH, Code.SKIPPED]
     assert verdict.findings[0].batch_id == 0
     assert same_message(verdict.message)
@@ -381,11 +381,24 @@ def test_recons_own_app_id_cannot_swallow_a_new_epoch() -> None:
 
 
 def test_offsets_deleted_and_metadata_kept() -> None:
-    verdict = judged(planned(0, (0, 35), committed=False, at=SOON), log=fixed(LOG))
-    assert told(verdict) == [("SKIPPED", 0, 0, 35)]
+    verdict = judged(planned(0, (0, 45), committed=False, at=SOON), log=fixed(LOG))
+    assert told(verdict) == [("SKIPPED", 0, 40, 45)]
     assert codes(verdict) == [Code.NEW_EPOCH, Code.SKIPPED]
     epoch = next(f for f in verdict.findings if f.code is Code.NEW_EPOCH)
     assert same_message(epoch.message)
+
+
+@pytest.mark.parametrize("query_id", ["q-1", "q-2"])
+def test_a_dropped_write_of_offsets_that_the_ledger_has_is_no_loss(query_id: str) -> None:
+    verdict = judged(planned(0, (0, 35), at=SOON), query_id=query_id, log=fixed(LOG))
+    assert told(verdict) == [("STALE_CHECKPOINT", None, None, None)]
+    assert codes(verdict) == [Code.NEW_EPOCH, Code.STALE_CHECKPOINT]
+    assert same_message(next(f for f in verdict.findings if f.code is Code.STALE_CHECKPOINT).message)
+
+
+def test_a_dropped_write_of_another_topic_of_the_name_is_in_no_entry() -> None:
+    verdict = judged(planned(0, (0, 35), at=SOON), query_id="q-2", log=fixed(LOG), kafka=kafka(0, 60, topic_id="id-9"))
+    assert ("SKIPPED", 0, 0, 35) in told(verdict)
 
 
 def test_a_new_epoch_that_the_ledger_knows_is_no_news() -> None:
