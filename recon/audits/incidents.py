@@ -125,8 +125,7 @@ def _by_pattern(
             group[0].harm,
             group[0].kind if group[0].harm != "undecided" else group[0].check,
             group[0].state,
-            [item.finding for item in group],
-            all(item.check in OF_UNREAD_RANGES for item in group),
+            [(item.finding, item.check) for item in group],
         )
         for group in groups
     ]

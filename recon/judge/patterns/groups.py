@@ -13,24 +13,37 @@ from recon.model.incident import Harm
 from recon.model.offsets import Spans
 from recon.model.positions import is_kafka
 
+# What these report, they say of whole ranges: of what no micro-batch read, or brought to the sink.
+OF_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets"})
+_OF_EACH = frozenset({Code.OVERLAP, Code.LOSS, Code.LOSS_RETENTION})
+
 
 @dataclass(frozen=True)
 class Group:
     """Findings of one harm and state, which name the same offsets, micro-batch or commit.
 
-    `kind` is what happened, whatever a check calls it. `unread` is whether checks say that nothing read the offsets.
+    `kind` is what happened, whatever a check calls it; `told` are the findings, each with its check.
     """
 
     harm: Harm
     kind: str
     state: str
-    findings: Sequence[Finding]
-    unread: bool = False
+    told: Sequence[tuple[Finding, str]]
+
+    @cached_property
+    def findings(self) -> Sequence[Finding]:
+        """The findings without their checks."""
+        return [finding for finding, _ in self.told]
+
+    @cached_property
+    def unread(self) -> bool:
+        """Whether checks of ranges alone report it: no micro-batch brought these offsets to the sink."""
+        return all(check in OF_RANGES for _, check in self.told)
 
     @cached_property
     def offsets(self) -> Mapping[Place, Spans]:
-        """The offsets that findings name one by one: where they count as many rows, or do not count."""
-        exact = [f for f in self.findings if f.span is not None and f.span.size > 0 and not is_counted(f)]
+        """The offsets that findings say something of, one by one."""
+        exact = [f for f, check in self.told if names_each(f, check)]
         return spans_by(((f.topic or "", f.partition or 0), f.span) for f in exact if f.span is not None)
 
     @cached_property
@@ -38,10 +51,7 @@ class Group:
         """Whether all findings name offsets of Kafka one by one, of one incarnation of each topic."""
         if len({(f.topic, f.topic_id) for f in self.findings}) > len({f.topic for f in self.findings}):
             return False
-        return all(
-            f.topic is not None and is_kafka(f.topic) and f.span is not None and not is_counted(f)
-            for f in self.findings
-        )
+        return all(names_each(finding, check) for finding, check in self.told)
 
     @cached_property
     def numbers(self) -> frozenset[Number]:
@@ -57,6 +67,15 @@ class Group:
 def is_counted(finding: Finding) -> bool:
     """Whether a finding counts rows without saying of which offsets they are."""
     return finding.rows is not None and (finding.span is None or finding.rows != finding.span.size)
+
+
+def names_each(finding: Finding, check: str) -> bool:
+    """Whether a finding speaks of each of its offsets of Kafka, and not of some among them."""
+    if finding.span is None or finding.span.size == 0 or finding.topic is None or not is_kafka(finding.topic):
+        return False
+    if finding.rows is not None:
+        return finding.rows == finding.span.size
+    return finding.code in _OF_EACH or (check in OF_RANGES and finding.code in (Code.GAP, Code.SKIPPED))
 
 
 def united(groups: Sequence[Group]) -> Mapping[Place, Spans]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from recon.base.text import plural, some
+from recon.judge.findings import NOT_LISTED
 from recon.judge.patterns.facts import Facts, MicroBatch, Number, Place
 from recon.judge.patterns.groups import Group, is_counted, united
 from recon.judge.patterns.stretches import LEAST, Stretch, stretches
@@ -18,6 +19,7 @@ from recon.model.offsets import Spans
 from recon.model.positions import partition_name
 
 _PLACES = 3  # topic partitions that a sentence names
+_OF_MANY: Sequence[Shape] = ("every_nth", "part_of_each")  # what thousands of findings may have in common
 _FEW = 3  # micro-batches of which a part is missing: fewer may be a coincidence
 
 
@@ -42,7 +44,17 @@ def in_common(groups: Sequence[Group], facts: Facts) -> list[Common]:
             for common in list(finder(left, facts)):
                 found.append(common)
                 left = [(at, group) for at, group in left if at not in common.groups]
+        of_many = [common for common in found if common.shape in _OF_MANY and common.groups[0] in dict(alike)]
+        if len(of_many) == 1:
+            found[found.index(of_many[0])] = _with_unlisted(of_many[0], left)
     return found
+
+
+def _with_unlisted(common: Common, left: Sequence[tuple[int, Group]]) -> Common:
+    """With the findings that a check only counts, because there are so many; nothing is said of their offsets."""
+    unlisted = [at for at, group in left if all((f.about or "").startswith(NOT_LISTED) for f in group.findings)]
+    says = f"{common.says}; of further findings that are not listed nothing is said" if unlisted else common.says
+    return common._replace(groups=[*common.groups, *unlisted], says=says)
 
 
 # -- a new epoch ------------------------------------------------------------------------------------------------------
@@ -218,13 +230,11 @@ def _shares(group: Group, facts: Facts) -> Mapping[Number, _Share]:
     """What is harmed of each micro-batch of a group; nothing where it is not shown that something is left of each."""
     found: dict[Number, _Share] = {}
     read = {batch.number: batch.size for batch in facts.readers(_named(group))}
-    for number, findings in grouped(((f.epoch or 0, f.batch_id), f) for f in group.findings).items():
+    for number, told in grouped(((f.epoch or 0, f.batch_id), (f, check)) for f, check in group.told).items():
         epoch, batch_id = number
-        if batch_id is None:
-            return {}
-        counted = [f for f in findings if is_counted(f)]
-        of_batch = Group(group.harm, group.kind, group.state, findings)
-        if counted and (len(findings) > 1 or counted[0].rows is None):
+        counted = [f for f, _ in told if is_counted(f)]
+        of_batch = Group(group.harm, group.kind, group.state, told)
+        if batch_id is None or (not of_batch.is_exact and (len(told) > 1 or not counted)):
             return {}
         whole = read.get((epoch, batch_id))
         if counted:
