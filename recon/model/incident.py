@@ -155,6 +155,7 @@ class LikelyCause:
 # one_partition: all that micro-batches read of some partitions, and nothing of the others
 # whole_micro_batches: all that micro-batches read
 # read_again: a new epoch read what was read before
+# planned_again: a new checkpoint plans to read what was read before
 # passed_over: a new epoch began behind the end of the one before
 # before_log_start: Kafka's log now begins behind them
 Shape = Literal[
@@ -163,6 +164,7 @@ Shape = Literal[
     "one_partition",
     "whole_micro_batches",
     "read_again",
+    "planned_again",
     "passed_over",
     "before_log_start",
 ]

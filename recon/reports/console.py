@@ -136,7 +136,7 @@ class Console:
         self._write()
         self._write((name, "red"), (f" ({where}): {', '.join(incident.codes)}{counts}", None))
         self._write((f"  Pattern: {one_line(pattern.says)}", None))
-        if pattern.first != pattern.last:
+        if pattern.first not in pattern.says:
             self._write((f"  First {one_line(pattern.first)}, last {one_line(pattern.last)}", "dim"))
         if pattern.causes:
             self._write(("  Likely causes, the one that takes least to check first:", None))

@@ -12,6 +12,9 @@ from recon.model import Code
 from recon.model.incident import LikelyCause, Shape
 from recon.model.offsets import Span, Spans
 
+_LOST_CHECKPOINT = "the checkpoint was deleted, or the query was started with another checkpointLocation"
+_NEW_ID = "Spark makes a new id where it finds no checkpoint"
+
 _Causes = Callable[[Common, Sequence[Group], Facts], Iterator[LikelyCause]]
 
 
@@ -136,16 +139,19 @@ def _whole(common: Common, groups: Sequence[Group], facts: Facts) -> Iterator[Li
 
 
 def _read_again(common: Common, groups: Sequence[Group], facts: Facts) -> Iterator[LikelyCause]:
-    now, before = (facts.epochs.get(epoch) for epoch in (common.epoch or 0, (common.epoch or 0) - 1))
+    epoch = common.epoch or 0
+    now, before = facts.epochs.get(epoch), facts.epochs.get(epoch - 1)
     entries = f"`recon ledger show {_where(facts)} --limit 20`"
-    if now is not None and before is not None and before.ended > now.began:
+    if now is None or before is None:
+        yield _lost_checkpoint(f"a new epoch began: {_NEW_ID}", entries, facts)
+    elif before.ended > now.began:
         yield LikelyCause(
             says="two queries, each with a checkpoint of its own, write into the sink",
-            because=f"epoch {(common.epoch or 0) - 1} went on after epoch {common.epoch} had begun",
+            because=f"epoch {epoch - 1} went on after epoch {epoch} had begun",
             look=f"{entries}: do both epochs go on? Then the list of running jobs",
             then=f"stop one of them. {_doubled(facts)}",
         )
-    elif now is not None and before is not None and now.query_id == before.query_id:
+    elif now.query_id == before.query_id:
         yield LikelyCause(
             says="an older copy of the checkpoint was put back, or files in it were removed",
             because=f"both epochs have the query_id {now.query_id}, so the file metadata was kept",
@@ -153,14 +159,29 @@ def _read_again(common: Common, groups: Sequence[Group], facts: Facts) -> Iterat
             then=f"leave the checkpoint as it is now: the next micro-batches go on behind it. {_doubled(facts)}",
         )
     else:
-        other = f"epoch {common.epoch} has the query_id {now.query_id}" if now is not None else "a new epoch began"
-        was = f", the one before it {before.query_id}" if before is not None else ""
-        yield LikelyCause(
-            says="the checkpoint was deleted, or the query was started with another checkpointLocation",
-            because=f"{other}{was}: Spark makes a new id where it finds no checkpoint",
-            look=f"{entries}, then whether checkpointLocation of the query is still {facts.checkpoint or 'the same'}",
-            then=f"keep the checkpoint that the query has now: it goes on behind its own end. {_doubled(facts)}",
-        )
+        ids = f"epoch {epoch} has the query_id {now.query_id}, the one before it {before.query_id}"
+        yield _lost_checkpoint(f"{ids}: {_NEW_ID}", entries, facts)
+
+
+def _lost_checkpoint(because: str, entries: str, facts: Facts) -> LikelyCause:
+    return LikelyCause(
+        says=_LOST_CHECKPOINT,
+        because=because,
+        look=f"{entries}, then whether checkpointLocation of the query is still {facts.checkpoint or 'the same'}",
+        then=f"keep the checkpoint that the query has now: it goes on behind its own end. {_doubled(facts)}",
+    )
+
+
+def _planned_again(common: Common, groups: Sequence[Group], facts: Facts) -> Iterator[LikelyCause]:
+    yield LikelyCause(
+        says=_LOST_CHECKPOINT,
+        because=f"the checkpoint has the query_id {facts.new_query}, and the ledger has no micro-batch of it",
+        look=f"whether checkpointLocation of the query is still {facts.checkpoint}, and whether a copy of the old "
+        "checkpoint is left",
+        then="no row is there twice yet. Stop the query and put the old checkpoint back; where there is none, remove "
+        f"this one, and start with the startingOffsets that `recon offsets {_where(facts)}` prints. The OVERLAP stays "
+        "open, as it was planned: accept it then",
+    )
 
 
 def _doubled(facts: Facts) -> str:
@@ -169,7 +190,11 @@ def _doubled(facts: Facts) -> str:
     if facts.writer == "hook":
         apply = f"`recon repair apply {_where(facts)}`"
         return f"{plan}, and {apply} removes all rows but one of each record, where the sink allows it"
-    return f"{plan}; recon does not change this sink: RESTORE it, or remove one row of each, then audit again"
+    return (
+        f"{plan}; recon does not change this sink: remove one row of each yourself, as by an overwrite with "
+        "dropDuplicates over the columns of topic, partition and offset. The next audit calls that MUTATED, and still "
+        "has the OVERLAP: accept these"
+    )
 
 
 def _passed_over(common: Common, groups: Sequence[Group], facts: Facts) -> Iterator[LikelyCause]:
@@ -215,6 +240,7 @@ _CAUSES: Mapping[Shape, _Causes] = {
     "one_partition": _in_part,
     "whole_micro_batches": _whole,
     "read_again": _read_again,
+    "planned_again": _planned_again,
     "passed_over": _passed_over,
     "before_log_start": _before_log_start,
 }

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from recon.base.lazy import np
-from recon.model import LedgerSlice, Witnesses, known
+from recon.model import CheckpointWitness, KafkaWitness, LedgerSlice, TableLog, Witnesses, known
 from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
@@ -44,6 +44,7 @@ class Facts:
     """What is known of a sink; where nothing is known of a part, the mappings lack it.
 
     `by_number` is whether a function gives Delta the number of a micro-batch, so that Delta drops a second write.
+    `new_query` is the query_id of a checkpoint of which the ledger has no entry; "" for none.
     """
 
     pipeline: str
@@ -51,6 +52,7 @@ class Facts:
     writer: Literal["hook", "native", "function"]
     by_number: bool = False
     checkpoint: str = ""
+    new_query: str = ""
     servers: str = ""
     ledger: LedgerSlice | None = None
     epochs: Mapping[int, Epoch]
@@ -62,24 +64,18 @@ class Facts:
         """What an audit read of a sink."""
         ledger = (known(witnesses.ledgers) or {}).get(sink or "")
         kafka, checkpoint = known(witnesses.kafka), known(witnesses.checkpoint)
-        log = (known(witnesses.delta) or {}).get(sink or "")
-        starts = {
-            (name, partition.partition): partition.log_start
-            for name, topic in (kafka.topics.items() if kafka is not None else ())
-            for partition in topic.partitions.values()
-        }
-        added = {v: c.rows_added for v, c in (log.commits.items() if log is not None else ())}
         return cls(
             pipeline=witnesses.pipeline,
             sink=sink,
             writer="function" if witnesses.own_function else "native" if witnesses.observed else "hook",
             by_number=witnesses.own_function and not witnesses.placed_by_rows,
-            checkpoint=checkpoint.location if checkpoint is not None else "",
+            checkpoint=_location(checkpoint),
+            new_query=_new_query(checkpoint, ledger),
             servers=kafka.bootstrap_servers if kafka is not None else "",
             ledger=ledger,
             epochs=_epochs(ledger) if ledger is not None else {},
-            log_starts=starts,
-            rows_added={version: rows for version, rows in added.items() if rows is not None},
+            log_starts=_log_starts(kafka),
+            rows_added=_rows_added((known(witnesses.delta) or {}).get(sink or "")),
         )
 
     def readers(self, offsets: Mapping[Place, Spans]) -> Sequence[MicroBatch]:
@@ -108,6 +104,29 @@ class Facts:
 
 def _meets(batch: MicroBatch, offsets: Mapping[Place, Spans]) -> bool:
     return any(Spans((span,)).intersect(offsets[place]) for place, span in batch.read.items() if place in offsets)
+
+
+def _location(checkpoint: CheckpointWitness | None) -> str:
+    return checkpoint.location if checkpoint is not None else ""
+
+
+def _new_query(checkpoint: CheckpointWitness | None, ledger: LedgerSlice | None) -> str:
+    queries = {head.query_id for head in (ledger.heads if ledger is not None else ())}
+    is_new = checkpoint is not None and queries and checkpoint.query_id not in queries
+    return checkpoint.query_id if checkpoint is not None and is_new else ""
+
+
+def _log_starts(kafka: KafkaWitness | None) -> Mapping[Place, int]:
+    return {
+        (name, partition.partition): partition.log_start
+        for name, topic in (kafka.topics.items() if kafka is not None else ())
+        for partition in topic.partitions.values()
+    }
+
+
+def _rows_added(log: TableLog | None) -> Mapping[int, int]:
+    added = {version: commit.rows_added for version, commit in (log.commits.items() if log is not None else ())}
+    return {version: rows for version, rows in added.items() if rows is not None}
 
 
 def _epochs(ledger: LedgerSlice) -> Mapping[int, Epoch]:

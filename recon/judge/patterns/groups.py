@@ -56,12 +56,20 @@ class Group:
     @cached_property
     def numbers(self) -> frozenset[Number]:
         """The micro-batches that the findings name."""
-        return frozenset((f.epoch, f.batch_id) for f in self.findings if f.epoch is not None and f.batch_id is not None)
+        numbers = (number_of(finding) for finding in self.findings)
+        return frozenset(number for number in numbers if number is not None)
 
     @property
     def codes(self) -> frozenset[Code]:
         """What checks call it."""
         return frozenset(f.code for f in self.findings)
+
+
+def number_of(finding: Finding) -> Number | None:
+    """The micro-batch that a finding names."""
+    if finding.epoch is None or finding.batch_id is None:
+        return None
+    return finding.epoch, finding.batch_id
 
 
 def is_counted(finding: Finding) -> bool:

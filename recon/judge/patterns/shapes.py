@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from recon.base.text import plural, some
 from recon.judge.findings import NOT_LISTED
 from recon.judge.patterns.facts import Facts, MicroBatch, Number, Place
-from recon.judge.patterns.groups import Group, is_counted, united
+from recon.judge.patterns.groups import Group, is_counted, number_of, united
 from recon.judge.patterns.stretches import LEAST, Stretch, stretches
 from recon.model import Code
 from recon.model.grouping import grouped
 from recon.model.incident import Shape
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
 from recon.model.positions import partition_name
 
 _PLACES = 3  # topic partitions that a sentence names
@@ -37,16 +38,21 @@ Finder = Callable[[Sequence[tuple[int, Group]], Facts], Iterator[Common]]
 
 def in_common(groups: Sequence[Group], facts: Facts) -> list[Common]:
     """What groups have in common; each group is in one answer at most."""
+    alike = grouped(((g.state, g.harm, g.kind), (at, g)) for at, g in enumerate(groups))
+    return [common for members in alike.values() for common in _of_kind(members, facts)]
+
+
+def _of_kind(groups: Sequence[tuple[int, Group]], facts: Facts) -> list[Common]:
+    """The same of groups of one harm."""
     found: list[Common] = []
-    for alike in grouped(((g.state, g.harm, g.kind), (at, g)) for at, g in enumerate(groups)).values():
-        left = alike
-        for finder in _FINDERS:
-            for common in list(finder(left, facts)):
-                found.append(common)
-                left = [(at, group) for at, group in left if at not in common.groups]
-        of_many = [common for common in found if common.shape in _OF_MANY and common.groups[0] in dict(alike)]
-        if len(of_many) == 1:
-            found[found.index(of_many[0])] = _with_unlisted(of_many[0], left)
+    left = groups
+    for finder in _FINDERS:
+        found += (news := list(finder(left, facts)))
+        taken = {at for common in news for at in common.groups}
+        left = [(at, group) for at, group in left if at not in taken]
+    of_many = [common for common in found if common.shape in _OF_MANY]
+    if len(of_many) == 1:
+        found[found.index(of_many[0])] = _with_unlisted(of_many[0], left)
     return found
 
 
@@ -62,20 +68,20 @@ def _with_unlisted(common: Common, left: Sequence[tuple[int, Group]]) -> Common:
 
 def _read_again(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[Common]:
     """Offsets that a new epoch read, though an earlier one had read them."""
-    by_epoch: dict[int, list[tuple[int, Group]]] = {}
-    for at, group in groups:
-        epochs = {f.epoch for f in group.findings if f.code is Code.OVERLAP}
-        epoch = epochs.pop() if len(epochs) == 1 else None
-        if epoch is not None and epoch > 0 and group.is_exact and _held_before(group, epoch, facts):
-            by_epoch.setdefault(epoch, []).append((at, group))
+    by_epoch = grouped((epoch, (at, group)) for at, group in groups for epoch in _reads_again(group, facts))
     for epoch, members in by_epoch.items():
         offsets = united([group for _, group in members])
-        starts = {place: spans.ranges[0].start for place, spans in offsets.items()}
         began = facts.epochs.get(epoch)
         first = f", which began with micro-batch {began.first}," if began is not None else ""
-        where = _beginning(starts, facts)
-        says = f"epoch {epoch}{first} read again what epochs before it had read, {where}{_of(offsets)}"
+        says = f"epoch {epoch}{first} read again what epochs before it had read, {_from(offsets, facts)}{_of(offsets)}"
         yield Common([at for at, _ in members], "read_again", says, epoch)
+
+
+def _reads_again(group: Group, facts: Facts) -> Iterator[int]:
+    """The epoch that read the offsets of a group, though an earlier one had."""
+    epochs = {f.epoch or 0 for f in group.findings if f.code is Code.OVERLAP}
+    if len(epochs) == 1 and group.is_exact and 0 not in epochs:
+        yield from (epoch for epoch in epochs if _held_before(group, epoch, facts))
 
 
 def _held_before(group: Group, epoch: int, facts: Facts) -> bool:
@@ -88,7 +94,9 @@ def _held_before(group: Group, epoch: int, facts: Facts) -> bool:
     return all(f.batch_id == first for f in group.findings if f.code is Code.OVERLAP)
 
 
-def _beginning(starts: Mapping[Place, int], facts: Facts) -> str:
+def _from(offsets: Mapping[Place, Spans], facts: Facts) -> str:
+    """Where offsets begin, in words; "" where there is nothing to say of it."""
+    starts = {place: spans.ranges[0].start for place, spans in offsets.items()}
     if all(start == 0 for start in starts.values()):
         return "from offset 0 on: "
     if all(start == facts.log_starts.get(place) for place, start in starts.items()):
@@ -99,16 +107,10 @@ def _beginning(starts: Mapping[Place, int], facts: Facts) -> str:
 def _passed_over(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[Common]:
     """Offsets between the end of an epoch and the beginning of the next one."""
     for at, group in groups:
-        epochs = {number[0] for number in group.numbers}
+        epochs = {epoch for epoch, _ in group.numbers}
         epoch = min(epochs, default=0)
-        began = facts.epochs.get(epoch)
-        if not group.unread or not group.is_exact or len(epochs) != 1 or epoch == 0 or began is None:
-            continue
-        first = [b for b in _first_of(facts, (epoch, began.first), group) if b.number == (epoch, began.first)]
-        if first and all(
-            place in first[0].read and spans.ranges[-1].end == first[0].read[place].start
-            for place, spans in group.offsets.items()
-        ):
+        began = facts.epochs.get(epoch) if epoch > 0 and len(epochs) == 1 and group.unread and group.is_exact else None
+        if began is not None and _ends_where(group, (epoch, began.first), facts):
             says = (
                 f"epoch {epoch} began with micro-batch {began.first} behind the end of the epoch before it, and "
                 f"nothing read what lies between: {_of(group.offsets)}"
@@ -116,10 +118,24 @@ def _passed_over(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[
             yield Common([at], "passed_over", says, epoch)
 
 
-def _first_of(facts: Facts, number: Number, group: Group) -> Sequence[MicroBatch]:
-    """The micro-batches that begin where the offsets of a group end."""
+def _ends_where(group: Group, number: Number, facts: Facts) -> bool:
+    """Whether the offsets of a group end where a micro-batch began to read."""
     behind = {p: Spans.of([(s.ranges[-1].end, s.ranges[-1].end + 1)]) for p, s in group.offsets.items()}
-    return [batch for batch in facts.readers(behind) if batch.number == number]
+    first = [batch for batch in facts.readers(behind) if batch.number == number]
+    return bool(first) and all(
+        place in first[0].read and spans.ranges[-1].end == first[0].read[place].start
+        for place, spans in group.offsets.items()
+    )
+
+
+def _planned_again(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[Common]:
+    """Offsets that a new checkpoint plans to read, though the ledger has them."""
+    for at, group in groups:
+        planned = {(finding.code, finding.epoch, check) for finding, check in group.told}
+        if facts.new_query and group.is_exact and planned == {(Code.OVERLAP, None, "checkpoint_commits")}:
+            says = "a new checkpoint plans to read again what the ledger has, "
+            says += f"{_from(group.offsets, facts)}{_of(group.offsets)}"
+            yield Common([at], "planned_again", says)
 
 
 # -- Kafka's log ------------------------------------------------------------------------------------------------------
@@ -140,43 +156,45 @@ def _before_log_start(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iter
 
 
 def _every_nth(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[Common]:
-    """Offsets that repeat with a period."""
+    """Offsets that repeat with a period: of all groups, or of those in step where others are not."""
     exact = [(at, group) for at, group in groups if group.is_exact and group.harm != "removed"]
     for members in (exact, _in_step(exact)):
-        offsets = united([group for _, group in members])
-        found = {place: stretches(spans) for place, spans in offsets.items()}
-        if found and all(found.values()):
-            numbers = frozenset(number for _, group in members for number in group.numbers)
-            count = sum(spans.size for spans in offsets.values())
-            within = f" in {plural(len(numbers), 'micro-batch')}" if numbers else ""
-            yield Common(
-                [at for at, _ in members], "every_nth", f"{plural(count, 'offset')}{within}: {_stretches(found)}"
-            )
+        if says := _repeat([group for _, group in members]):
+            yield Common([at for at, _ in members], "every_nth", says)
             return
+
+
+def _repeat(groups: Sequence[Group]) -> str:
+    """How the offsets of groups repeat; "" where they do not."""
+    offsets = united(groups)
+    found = {place: stretches(spans) for place, spans in offsets.items()}
+    if not found or not all(found.values()):
+        return ""
+    numbers = frozenset(number for group in groups for number in group.numbers)
+    count = sum(spans.size for spans in offsets.values())
+    within = f" in {plural(len(numbers), 'micro-batch')}" if numbers else ""
+    return f"{plural(count, 'offset')}{within}: {_stretches(found)}"
 
 
 def _in_step(groups: Sequence[tuple[int, Group]]) -> Sequence[tuple[int, Group]]:
     """The groups whose ranges have the distance and the size that most have, where others have not."""
     ranges = [spans.ranges for _, group in groups for spans in group.offsets.values()]
     steps = Counter((b.start - a.start, a.size) for spans in ranges for a, b in pairwise(spans))
-    (period, size), times = next(iter(steps.most_common(1)), ((0, 0), 0))
-    if times < LEAST:
-        return ()
-    starts = Counter(
-        (place, span.start % period) for _, g in groups for place, spans in g.offsets.items() for span in spans
-    )
-    usual: dict[Place, int] = {}
-    for (place, residue), _ in starts.most_common():
-        usual.setdefault(place, residue)
-    return [
-        (at, group)
-        for at, group in groups
-        if all(
-            span.size == size and span.start % period == usual[place]
-            for place, spans in group.offsets.items()
-            for span in spans
-        )
-    ]
+    (period, size), times = next(iter(steps.most_common(1)), ((1, 0), 0))
+    starts = Counter((place, span.start % period) for _, group in groups for place, span in _each(group))
+    usual = dict(place for place, _ in reversed(starts.most_common()))
+
+    def is_in_step(place: Place, span: Span) -> bool:
+        return span.size == size and span.start % period == usual[place]
+
+    found = [(at, group) for at, group in groups if all(is_in_step(*each) for each in _each(group))]
+    return found if times >= LEAST else ()
+
+
+def _each(group: Group) -> Iterator[tuple[Place, Span]]:
+    """The ranges of a group."""
+    for place, spans in group.offsets.items():
+        yield from ((place, span) for span in spans)
 
 
 def _stretches(found: Mapping[Place, Sequence[Stretch]]) -> str:
@@ -201,18 +219,24 @@ def _part_of_each(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator
     """A part of each of several micro-batches."""
     by_epoch: dict[int, dict[int, Mapping[Number, _Share]]] = {}
     for at, group in groups:
-        mine = _shares(group, facts) if group.harm in ("missing", "twice", "undecided") and not group.unread else {}
+        mine = _shares(group, facts)
         epochs = {epoch for epoch, _ in mine}
         if len(epochs) == 1:
             by_epoch.setdefault(epochs.pop(), {})[at] = mine
     for epoch, of_group in by_epoch.items():
-        shares = {batch_id: share for each in of_group.values() for (_, batch_id), share in each.items()}
-        first, last = min(shares), max(shares)
-        ran = last - first + 1
-        if len(shares) >= _FEW and 2 * len(shares) >= ran:
-            which = "each" if len(shares) == ran else f"{len(shares):,}"
-            says = f"of {which} of the {ran:,} micro-batches {first} to {last} (epoch {epoch}) a part{_sizes(shares)}"
+        if says := _most_have(epoch, list(of_group.values())):
             yield Common(list(of_group), "part_of_each", says, epoch)
+
+
+def _most_have(epoch: int, shares_of_groups: Sequence[Mapping[Number, _Share]]) -> str:
+    """Of which micro-batches a part is harmed; "" where these are few, or most of those between them are not."""
+    shares = {batch_id: share for shares in shares_of_groups for (_, batch_id), share in shares.items()}
+    first, last = min(shares), max(shares)
+    ran = last - first + 1
+    if len(shares) < _FEW or 2 * len(shares) < ran:
+        return ""
+    which = "each" if len(shares) == ran else f"{len(shares):,}"
+    return f"of {which} of the {ran:,} micro-batches {first} to {last} (epoch {epoch}) a part{_sizes(shares)}"
 
 
 def _sizes(shares: Mapping[int, _Share]) -> str:
@@ -228,26 +252,29 @@ def _sizes(shares: Mapping[int, _Share]) -> str:
 
 def _shares(group: Group, facts: Facts) -> Mapping[Number, _Share]:
     """What is harmed of each micro-batch of a group; nothing where it is not shown that something is left of each."""
-    found: dict[Number, _Share] = {}
+    if group.unread or group.harm not in ("missing", "twice", "undecided"):
+        return {}
     read = {batch.number: batch.size for batch in facts.readers(_named(group))}
-    for number, told in grouped(((f.epoch or 0, f.batch_id), (f, check)) for f, check in group.told).items():
-        epoch, batch_id = number
-        counted = [f for f, _ in told if is_counted(f)]
-        of_batch = Group(group.harm, group.kind, group.state, told)
-        if batch_id is None or (not of_batch.is_exact and (len(told) > 1 or not counted)):
+    by_number = grouped((number_of(finding), (finding, check)) for finding, check in group.told)
+    found: dict[Number, _Share] = {}
+    for number, told in by_number.items():
+        share = _share(replace(group, told=told), read.get(number)) if number is not None else None
+        if number is None or share is None:
             return {}
-        whole = read.get((epoch, batch_id))
-        if counted:
-            span = counted[0].span
-            whole = whole if whole is not None else span.size if span is not None else None
-            harmed, has_more = counted[0].rows or 0, False
-        else:
-            harmed = sum(spans.size for spans in of_batch.offsets.values())
-            has_more = any(len(spans.ranges) > 1 for spans in of_batch.offsets.values())
-        if not harmed or not (has_more if whole is None else harmed < whole):
-            return {}
-        found[epoch, batch_id] = _Share(harmed, whole)
+        found[number] = share
     return found
+
+
+def _share(of_batch: Group, read: int | None) -> _Share | None:
+    """What is harmed of one micro-batch; None where it is not shown that something is left."""
+    if of_batch.is_exact:
+        harmed = sum(spans.size for spans in of_batch.offsets.values())
+        has_holes = any(len(spans.ranges) > 1 for spans in of_batch.offsets.values())
+        return _Share(harmed, read) if (has_holes if read is None else harmed < read) else None
+    found, *others = of_batch.findings
+    whole = read if read is not None else found.span.size if found.span is not None else 0
+    is_part = not others and is_counted(found) and 0 < (found.rows or 0) < whole
+    return _Share(found.rows or 0, whole) if is_part else None
 
 
 def _named(group: Group) -> Mapping[Place, Spans]:
@@ -259,23 +286,27 @@ def _named(group: Group) -> Mapping[Place, Spans]:
 def _whole(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[Common]:
     """All that micro-batches read, or all that they read of some topic partitions."""
     for at, group in groups:
-        if not group.is_exact or group.harm == "removed" or group.unread:
-            continue
-        offsets, readers = group.offsets, facts.readers(group.offsets)
-        if not readers or not _is_within(offsets, readers):
-            continue
-        harmed = {frozenset(place for place in batch.read if place in offsets) for batch in readers}
-        if not all(_has_all_of(offsets, batch) for batch in readers) or len(harmed) != 1:
-            continue
-        places = harmed.pop()
-        named = _numbers([batch.number for batch in readers])
-        if all(places == frozenset(batch.read) for batch in readers):
-            yield Common([at], "whole_micro_batches", f"all that {named} read: {_of(offsets)}")
-        elif all(len(batch.read) > len(places) for batch in readers):
-            only = some([partition_name(*place) for place in sorted(places)], _PLACES)
-            others = max(len(batch.read) - len(places) for batch in readers)
-            says = f"{only} only, of which it is all that {named} read; of {plural(others, 'other partition')} nothing"
-            yield Common([at], "one_partition", says)
+        readers = facts.readers(group.offsets) if group.is_exact and group.harm != "removed" else ()
+        places = {frozenset(place for place in batch.read if place in group.offsets) for batch in readers}
+        if len(places) == 1 and _is_all_of(group.offsets, readers) and not group.unread:
+            yield from _whole_of(at, group, readers, places.pop())
+
+
+def _whole_of(at: int, group: Group, readers: Sequence[MicroBatch], places: frozenset[Place]) -> Iterator[Common]:
+    """What is said of a group that has all that micro-batches read of some topic partitions."""
+    named = _numbers([batch.number for batch in readers])
+    if all(places == frozenset(batch.read) for batch in readers):
+        yield Common([at], "whole_micro_batches", f"all that {named} read: {_of(group.offsets)}")
+    elif all(len(batch.read) > len(places) for batch in readers):
+        only = some([partition_name(*place) for place in sorted(places)], _PLACES)
+        others = max(len(batch.read) - len(places) for batch in readers)
+        says = f"{only} only, of which it is all that {named} read; of {plural(others, 'other partition')} nothing"
+        yield Common([at], "one_partition", says)
+
+
+def _is_all_of(offsets: Mapping[Place, Spans], readers: Sequence[MicroBatch]) -> bool:
+    """Whether offsets are just what micro-batches read of their topic partitions."""
+    return _is_within(offsets, readers) and all(_has_all_of(offsets, batch) for batch in readers)
 
 
 def _is_within(offsets: Mapping[Place, Spans], readers: Sequence[MicroBatch]) -> bool:
@@ -318,4 +349,12 @@ def _numbers(numbers: Sequence[Number]) -> str:
     return " and ".join(told)
 
 
-_FINDERS: Sequence[Finder] = (_read_again, _before_log_start, _passed_over, _every_nth, _part_of_each, _whole)
+_FINDERS: Sequence[Finder] = (
+    _read_again,
+    _planned_again,
+    _before_log_start,
+    _passed_over,
+    _every_nth,
+    _part_of_each,
+    _whole,
+)
