@@ -140,14 +140,15 @@ def _whole(common: Common, groups: Sequence[Group], facts: Facts) -> Iterator[Li
 
 def _read_again(common: Common, groups: Sequence[Group], facts: Facts) -> Iterator[LikelyCause]:
     epoch = common.epoch or 0
-    now, before = facts.epochs.get(epoch), facts.epochs.get(epoch - 1)
+    earlier = max((each for each in facts.epochs if each < epoch), default=-1)
+    now, before = facts.epochs.get(epoch), facts.epochs.get(earlier)
     entries = f"`recon ledger show {_where(facts)} --limit 20`"
     if now is None or before is None:
         yield _lost_checkpoint(f"a new epoch began: {_NEW_ID}", entries, facts)
     elif before.ended > now.began:
         yield LikelyCause(
             says="two queries, each with a checkpoint of its own, write into the sink",
-            because=f"epoch {epoch - 1} went on after epoch {epoch} had begun",
+            because=f"epoch {earlier} went on after epoch {epoch} had begun",
             look=f"{entries}: do both epochs go on? Then the list of running jobs",
             then=f"stop one of them. {_doubled(facts)}",
         )
@@ -159,7 +160,7 @@ def _read_again(common: Common, groups: Sequence[Group], facts: Facts) -> Iterat
             then=f"leave the checkpoint as it is now: the next micro-batches go on behind it. {_doubled(facts)}",
         )
     else:
-        ids = f"epoch {epoch} has the query_id {now.query_id}, the one before it {before.query_id}"
+        ids = f"epoch {epoch} has the query_id {now.query_id}, epoch {earlier} {before.query_id}"
         yield _lost_checkpoint(f"{ids}: {_NEW_ID}", entries, facts)
 
 

@@ -210,6 +210,12 @@ def test_a_lost_checkpoint_is_one_incident_with_both_query_ids() -> None:
     assert "q-2" in cause.because and "q-1" in cause.because
 
 
+def test_two_epochs_in_turns_tell_of_two_queries() -> None:
+    in_turns = [*BOTH, Entry(2, *two(20, 40))]
+    (cause,) = only([group(reread(), "offset_continuity")], facts(*in_turns)).causes
+    assert cause.says.startswith("two queries")
+
+
 def test_the_same_query_id_tells_of_an_older_copy() -> None:
     older = [*BOTH[:2], Entry(1, *two(10, 30), epoch=1)]
     found = [finding(Code.OVERLAP, 10, 20, p, batch_id=1, epoch=1) for p in (0, 1)]
