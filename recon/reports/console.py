@@ -130,11 +130,11 @@ class Console:
         """What findings have in common, and what usually causes that."""
         pattern = incident.pattern
         assert pattern is not None, "only such incidents are told before the checks"
-        name = f"Incident {incident.id}" if incident.id else "Incident"
+        name = f"Incident {one_line(incident.id)}" if incident.id else "Incident"
         counts = "".join(f", {harm(count)}" for count in incident.counts)
         where = one_line(sink_name(pipeline, incident.sink))
         self._write()
-        self._write((name, "red"), (f" ({where}): {', '.join(incident.codes)}{counts}", None))
+        self._write((name, "red"), (f" ({where}): {one_line(', '.join(incident.codes))}{counts}", None))
         self._write((f"  Pattern: {one_line(pattern.says)}", None))
         if pattern.first not in pattern.says:
             self._write((f"  First {one_line(pattern.first)}, last {one_line(pattern.last)}", "dim"))
@@ -161,7 +161,7 @@ class Console:
         findings = [f for f in result.findings if f.level is not Level.INFO]
         counts = Counter(told.of(finding) for finding in findings)
         for incident in (incident for incident in counts if incident):
-            self._write((f"  {plural(counts[incident], 'finding')} of incident {incident}, above", None))
+            self._write((f"  {plural(counts[incident], 'finding')} of incident {one_line(incident)}, above", None))
         findings = [finding for finding in findings if not told.of(finding)]
         for finding in findings[:MAX_FINDINGS]:
             where = located(finding)
