@@ -19,6 +19,7 @@ from recon.model import (
     HarmCount,
     HarmedRange,
     Incident,
+    LikelyCause,
     NextStep,
     OffsetSums,
     PartitionFacts,
