@@ -35,6 +35,7 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.grouping import spans_by
 from recon.model.incident import HARMS, Harm
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
@@ -399,6 +400,8 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     found = [item.finding for item in items]
     if harm == "twice" and (doubled := _doubled(found)) is not None:
         return doubled
+    if harm == "missing" and (apart := _counted_apart(found)) is not None:
+        return apart
     counted = [
         finding.rows
         for finding in found
@@ -413,6 +416,15 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     # One count beside findings that count nothing: it is of all of them, where they name one range or none.
     ranges = {finding.span for finding in found if finding.span is not None}
     return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
+
+
+def _counted_apart(findings: Sequence[Finding]) -> int | None:
+    """The rows of findings that all count them, each in a range of its own; None where one does not, or two meet."""
+    spans = [(_place(finding), finding.span) for finding in findings if finding.span is not None]
+    apart = sum(each.size for each in spans_by(spans).values()) == sum(span.size for _, span in spans)
+    if len(spans) < len(findings) or not apart or any(finding.rows is None for finding in findings):
+        return None
+    return sum(finding.rows or 0 for finding in findings)
 
 
 def _doubled(findings: Sequence[Finding]) -> int | None:
