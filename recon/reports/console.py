@@ -160,9 +160,10 @@ class Console:
             self._write((f"  {once(one_line(result.message))}", None))
         findings = [f for f in result.findings if f.level is not Level.INFO]
         counts = Counter(told.of(finding) for finding in findings)
-        for incident in (incident for incident in counts if incident):
+        many = [incident for incident, count in counts.items() if incident and count > MAX_FINDINGS]
+        for incident in many:
             self._write((f"  {plural(counts[incident], 'finding')} of incident {one_line(incident)}, above", None))
-        findings = [finding for finding in findings if not told.of(finding)]
+        findings = [finding for finding in findings if told.of(finding) not in many]
         for finding in findings[:MAX_FINDINGS]:
             where = located(finding)
             self._write(

@@ -91,6 +91,16 @@ class Facts:
         batches = (self._micro_batch(entry) for entry in dict.fromkeys(ranges.entry[found].tolist()))
         return [batch for batch in batches if batch is not None and _meets(batch, offsets)]
 
+    def begins(self, epoch: int) -> Mapping[Place, int]:
+        """Where an epoch began to read each topic partition; nothing where its beginning is not in the audited part."""
+        if self.ledger is None or epoch not in self.epochs:
+            return {}
+        found: dict[Place, int] = {}
+        for entry in (at for at, head in enumerate(self.ledger.heads) if head.epoch == epoch):
+            for read in self.ledger.ranges.of(entry):
+                found.setdefault((read.topic, read.partition), read.start_offset)
+        return found
+
     def _micro_batch(self, entry: int) -> MicroBatch | None:
         assert self.ledger is not None
         head, ranges = self.ledger.heads[entry], self.ledger.ranges.of(entry)

@@ -13,7 +13,7 @@ from recon.judge.findings import NOT_LISTED
 from recon.judge.patterns.facts import Facts, MicroBatch, Number, Place
 from recon.judge.patterns.groups import Group, is_counted, number_of, united
 from recon.judge.patterns.stretches import LEAST, Stretch, stretches
-from recon.model import Code
+from recon.model import Code, Finding
 from recon.model.grouping import grouped
 from recon.model.incident import Shape
 from recon.model.offsets import Span, Spans
@@ -109,23 +109,10 @@ def _passed_over(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[
     for at, group in groups:
         epochs = {epoch for epoch, _ in group.numbers}
         epoch = min(epochs, default=0)
-        began = facts.epochs.get(epoch) if epoch > 0 and len(epochs) == 1 and group.unread and group.is_exact else None
-        if began is not None and _ends_where(group, (epoch, began.first), facts):
-            says = (
-                f"epoch {epoch} began with micro-batch {began.first} behind the end of the epoch before it, and "
-                f"nothing read what lies between: {_of(group.offsets)}"
-            )
-            yield Common([at], "passed_over", says, epoch)
-
-
-def _ends_where(group: Group, number: Number, facts: Facts) -> bool:
-    """Whether the offsets of a group end where a micro-batch began to read."""
-    behind = {p: Spans.of([(s.ranges[-1].end, s.ranges[-1].end + 1)]) for p, s in group.offsets.items()}
-    first = [batch for batch in facts.readers(behind) if batch.number == number]
-    return bool(first) and all(
-        place in first[0].read and spans.ranges[-1].end == first[0].read[place].start
-        for place, spans in group.offsets.items()
-    )
+        begins = facts.begins(epoch) if epoch > 0 and len(epochs) == 1 and group.unread and group.is_exact else {}
+        if begins and all(spans.ranges[-1].end == begins.get(place) for place, spans in group.offsets.items()):
+            says = f"epoch {epoch} began behind the end of the epoch before it, and nothing read what lies between: "
+            yield Common([at], "passed_over", f"{says}{_of(group.offsets)}", epoch)
 
 
 def _planned_again(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[Common]:
@@ -178,9 +165,7 @@ def _repeat(groups: Sequence[Group]) -> str:
 
 def _in_step(groups: Sequence[tuple[int, Group]]) -> Sequence[tuple[int, Group]]:
     """The groups whose ranges have the distance and the size that most have, where others have not."""
-    ranges = [spans.ranges for _, group in groups for spans in group.offsets.values()]
-    steps = Counter((b.start - a.start, a.size) for spans in ranges for a, b in pairwise(spans))
-    (period, size), times = next(iter(steps.most_common(1)), ((1, 0), 0))
+    period, size, times = _usual_step([group for _, group in groups])
     starts = Counter((place, span.start % period) for _, group in groups for place, span in _each(group))
     usual = dict(place for place, _ in reversed(starts.most_common()))
 
@@ -189,6 +174,14 @@ def _in_step(groups: Sequence[tuple[int, Group]]) -> Sequence[tuple[int, Group]]
 
     found = [(at, group) for at, group in groups if all(is_in_step(*each) for each in _each(group))]
     return found if times >= LEAST else ()
+
+
+def _usual_step(groups: Sequence[Group]) -> tuple[int, int, int]:
+    """The distance of ranges, and their size, that occur most often, and how often."""
+    ranges = [spans.ranges for group in groups for spans in group.offsets.values()]
+    steps = Counter((b.start - a.start, a.size) for spans in ranges for a, b in pairwise(spans))
+    (period, size), times = next(iter(steps.most_common(1)), ((1, 0), 0))
+    return period, size, times
 
 
 def _each(group: Group) -> Iterator[tuple[Place, Span]]:
@@ -271,9 +264,13 @@ def _share(of_batch: Group, read: int | None) -> _Share | None:
         harmed = sum(spans.size for spans in of_batch.offsets.values())
         has_holes = any(len(spans.ranges) > 1 for spans in of_batch.offsets.values())
         return _Share(harmed, read) if (has_holes if read is None else harmed < read) else None
-    found, *others = of_batch.findings
+    return _counted_share(of_batch.findings[0], read) if len(of_batch.findings) == 1 else None
+
+
+def _counted_share(found: Finding, read: int | None) -> _Share | None:
+    """The same of a finding that counts rows, and does not say which these are."""
     whole = read if read is not None else found.span.size if found.span is not None else 0
-    is_part = not others and is_counted(found) and 0 < (found.rows or 0) < whole
+    is_part = is_counted(found) and 0 < (found.rows or 0) < whole
     return _Share(found.rows or 0, whole) if is_part else None
 
 

@@ -42,7 +42,7 @@ def with_a_pattern() -> tuple[RunResult, list[Finding]]:
 
 
 def test_the_console_tells_it_before_the_checks_and_its_findings_once() -> None:
-    run, listed = with_a_pattern()
+    run, _ = with_a_pattern()
     text = io.StringIO()
     Console(text, width=200).summary(run)
     lines = text.getvalue().splitlines()
@@ -53,7 +53,19 @@ def test_the_console_tells_it_before_the_checks_and_its_findings_once() -> None:
     assert "  First orders-0 [3, 4), last orders-0 [4999, 5000)" in lines
     assert f"  1. {CAUSE.says}" in lines
     assert [f"     {word}: {said}" in lines for word, said in (("For it", CAUSE.because), ("Then", CAUSE.then))]
-    assert any(line.endswith(f"of incident {listed[0].subject.id}, above") for line in lines)
+
+
+def test_the_console_does_not_list_many_findings_of_an_incident_once_more() -> None:
+    run, listed = with_a_pattern()
+    many = tuple(replace(listed[0], start_offset=at, end_offset=at + 1) for at in range(0, 40, 4))
+    failed = next(result for result in run.results if listed[0] in result.findings)
+    results = tuple(replace(r, findings=many) if r is failed else r for r in run.results)
+    ((name, incident),) = run.incidents_with_a_pattern
+    told = replace(incident, findings=tuple(each.subject.id for each in many))
+    pipelines = tuple(replace(p, incidents=(told,)) if p.name == name else p for p in run.pipelines)
+    text = io.StringIO()
+    Console(text, width=200).summary(replace(run, results=results, pipelines=pipelines))
+    assert f"  10 findings of incident {incident.id}, above" in text.getvalue().splitlines()
 
 
 def test_page_markdown_and_json_have_it() -> None:
