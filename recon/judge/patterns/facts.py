@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from recon.base.lazy import np
-from recon.model import CheckpointWitness, KafkaWitness, LedgerSlice, TableLog, Witnesses, known
+from recon.model import CheckpointWitness, KafkaWitness, LedgerSlice, RangeTable, TableLog, Witnesses, known
 from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans
 from recon.model.positions import is_kafka
@@ -58,6 +58,7 @@ class Facts:
     epochs: Mapping[int, Epoch]
     log_starts: Mapping[Place, int]
     rows_added: Mapping[int, int]
+    _by_place: dict[Place, RangeTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, witnesses: Witnesses, sink: str | None) -> Facts:
@@ -82,24 +83,29 @@ class Facts:
         """The micro-batches of the audited part that read one of these offsets; none where the ledger was not read."""
         if self.ledger is None:
             return ()
-        ranges, found = self.ledger.ranges, np.zeros(len(self.ledger.ranges), np.bool_)
-        for (topic, partition), spans in offsets.items():
-            hull = spans.hull or Span(0, 0)
-            named = [at for at, (_, name, _) in enumerate(ranges.topics) if name == topic]
-            here = np.isin(ranges.topic, named) & (ranges.partition == partition)
-            found |= here & (ranges.start < hull.end) & (ranges.end > hull.start)
-        batches = (self._micro_batch(entry) for entry in dict.fromkeys(ranges.entry[found].tolist()))
+        found: set[int] = set()
+        for place, spans in offsets.items():
+            hull, here = spans.hull or Span(0, 0), self._ranges_of(self.ledger, place)
+            found.update(here.entry[(here.start < hull.end) & (here.end > hull.start)].tolist())
+        batches = (self._micro_batch(entry) for entry in sorted(found))
         return [batch for batch in batches if batch is not None and _meets(batch, offsets)]
 
-    def begins(self, epoch: int) -> Mapping[Place, int]:
-        """Where an epoch began to read each topic partition; nothing where its beginning is not in the audited part."""
+    def _ranges_of(self, ledger: LedgerSlice, place: Place) -> RangeTable:
+        """The ranges of a topic partition; thousands of findings ask for those of few."""
+        if place not in self._by_place:
+            topic, partition = place
+            named = [at for at, (_, name, _) in enumerate(ledger.ranges.topics) if name == topic]
+            here = np.isin(ledger.ranges.topic, named) & (ledger.ranges.partition == partition)
+            self._by_place[place] = ledger.ranges.take(here)
+        return self._by_place[place]
+
+    def begins(self, epoch: int, place: Place) -> int | None:
+        """Where an epoch began to read a topic partition; None where its beginning is not in the audited part."""
         if self.ledger is None or epoch not in self.epochs:
-            return {}
-        found: dict[Place, int] = {}
-        for entry in (at for at, head in enumerate(self.ledger.heads) if head.epoch == epoch):
-            for read in self.ledger.ranges.of(entry):
-                found.setdefault((read.topic, read.partition), read.start_offset)
-        return found
+            return None
+        here, heads = self._ranges_of(self.ledger, place), self.ledger.heads
+        read = zip(here.entry.tolist(), here.start.tolist(), strict=True)
+        return next((start for entry, start in read if heads[entry].epoch == epoch), None)
 
     def _micro_batch(self, entry: int) -> MicroBatch | None:
         assert self.ledger is not None

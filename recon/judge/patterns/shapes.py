@@ -109,8 +109,9 @@ def _passed_over(groups: Sequence[tuple[int, Group]], facts: Facts) -> Iterator[
     for at, group in groups:
         epochs = {epoch for epoch, _ in group.numbers}
         epoch = min(epochs, default=0)
-        begins = facts.begins(epoch) if epoch > 0 and len(epochs) == 1 and group.unread and group.is_exact else {}
-        if begins and all(spans.ranges[-1].end == begins.get(place) for place, spans in group.offsets.items()):
+        is_of_one = epoch > 0 and len(epochs) == 1 and group.unread and group.is_exact
+        ends = {place: spans.ranges[-1].end for place, spans in group.offsets.items()}
+        if is_of_one and all(facts.begins(epoch, place) == end for place, end in ends.items()):
             says = f"epoch {epoch} began behind the end of the epoch before it, and nothing read what lies between: "
             yield Common([at], "passed_over", f"{says}{_of(group.offsets)}", epoch)
 
