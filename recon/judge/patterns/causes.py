@@ -13,6 +13,7 @@ from recon.model.incident import LikelyCause, Shape
 from recon.model.offsets import Span, Spans
 
 _LOST_CHECKPOINT = "the checkpoint was deleted, or the query was started with another checkpointLocation"
+_CLOSED = "What is still open then, such as offsets that no micro-batch read, needs somebody to accept it"
 _NEW_ID = "Spark makes a new id where it finds no checkpoint"
 
 _Causes = Callable[[Common, Sequence[Group], Facts], Iterator[LikelyCause]]
@@ -35,7 +36,7 @@ def _read_once_more(facts: Facts) -> str:
         return f"{plan}, and `recon repair apply {_where(facts)}` reads it again"
     return (
         f"{plan}; recon does not write into this sink: read exactly these offsets with a query of your own, which "
-        "writes all columns of the table, then audit again"
+        f"writes all columns of the table, then audit again. {_CLOSED}"
     )
 
 
