@@ -1,7 +1,7 @@
 """Groups findings by their cause: one DELETE is one incident, however many ranges and checks tell of it. No I/O.
 
 Findings belong together where they name the same commit of the sink, the same offsets, or the same micro-batch; their
-sentences are not compared.
+sentences are not compared. What several such groups have in common makes them one (`recon.judge.patterns`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from recon.audits.proof import advances, refutes
 from recon.base.text import plural, some
 from recon.judge.history.table_history import rows_lost
+from recon.judge.patterns import Facts, Group, patterns_of
 from recon.model import (
     RUNNING,
     CheckResult,
@@ -27,12 +28,14 @@ from recon.model import (
     IncidentState,
     Level,
     NextStep,
+    Pattern,
     SinkChange,
     TableCommit,
     TableLog,
     Witnesses,
     known,
 )
+from recon.model.grouping import spans_by
 from recon.model.incident import HARMS, Harm
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
@@ -100,9 +103,38 @@ def incidents_of(
     for item in items:
         by_sink[item.sink].append(item)
     found = [
-        _incident(group, witnesses, sink, is_kept) for sink, of_sink in by_sink.items() for group in grouped(of_sink)
+        _incident(groups, pattern, witnesses, sink, is_kept)
+        for sink, of_sink in by_sink.items()
+        for groups, pattern in _by_pattern([_left(group) for group in grouped(of_sink)], witnesses, sink)
     ]
     return tuple(sorted(found, key=_severity))
+
+
+def _left(group: Sequence[Item]) -> Sequence[Item]:
+    """What is open of findings; else what somebody accepted; else what is repaired."""
+    states = {item.state for item in group}
+    state: IncidentState = "open" if "open" in states else "accepted" if "accepted" in states else "repaired"
+    return [item for item in group if item.state == state]
+
+
+def _by_pattern(
+    groups: Sequence[Sequence[Item]], witnesses: Witnesses, sink: str | None
+) -> Iterator[tuple[Sequence[Sequence[Item]], Pattern | None]]:
+    """Groups that have something in common together, and what that is; the others one by one."""
+    compared = [
+        Group(
+            group[0].harm,
+            group[0].kind if group[0].harm != "undecided" else group[0].check,
+            group[0].state,
+            [(item.finding, item.check) for item in group],
+        )
+        for group in groups
+    ]
+    together = set[int]()
+    for pattern, members in patterns_of(compared, Facts.of(witnesses, sink)):
+        together.update(members)
+        yield [groups[at] for at in members], pattern
+    yield from (([group], None) for at, group in enumerate(groups) if at not in together)
 
 
 def _severity(incident: Incident) -> tuple[object, ...]:
@@ -254,11 +286,13 @@ def _overlapping(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
 
 
 def _incident(
-    group: Sequence[Item], witnesses: Witnesses, sink: str | None, is_kept: Callable[[Item], bool]
+    groups: Sequence[Sequence[Item]],
+    pattern: Pattern | None,
+    witnesses: Witnesses,
+    sink: str | None,
+    is_kept: Callable[[Item], bool],
 ) -> Incident:
-    states = {item.state for item in group}
-    state: IncidentState = "open" if "open" in states else "accepted" if "accepted" in states else "repaired"
-    left = [item for item in group if item.state == state]
+    left = sorted((item for group in groups for item in group), key=_first) if len(groups) > 1 else groups[0]
     ranges = ranges_of(left)
     log = (known(witnesses.delta) or {}).get(sink or "")
     changes = _changes(left, log)
@@ -271,15 +305,39 @@ def _incident(
         cause=cause_of(left, changes, log),
         codes=tuple(dict.fromkeys(str(item.finding.code) for item in left)),
         checks=tuple(sorted({item.check for item in left})),
-        state=state,
+        state=left[0].state,
         first_seen=min(item.first_seen for item in left),
         findings=ids,
         ranges=ranges,
-        counts=tuple(counts_of(left, ranges, changes)),
+        counts=_counts(groups, changes),
         changes=changes,
         accepted="; ".join(dict.fromkeys(item.accepted for item in left if item.accepted)),
-        steps=tuple(_steps(left, witnesses.pipeline, sink, kept)) if state == "open" else (),
+        steps=tuple(_steps(left, witnesses.pipeline, sink, kept)) if left[0].state == "open" else (),
+        pattern=pattern,
         messages=tuple(dict.fromkeys(item.finding.message for item in left))[:_MESSAGES],
+    )
+
+
+def _first(item: Item) -> tuple[object, ...]:
+    """The worst first, then by place."""
+    found = item.finding
+    where = (found.topic or "", found.partition or 0, found.start_offset or 0, found.epoch or 0, found.batch_id or 0)
+    return found.level.rank, HARMS.index(item.harm), *where
+
+
+def _counts(groups: Sequence[Sequence[Item]], changes: Sequence[SinkChange]) -> tuple[HarmCount, ...]:
+    """What is of each harm in all groups together: rows where each group counts them."""
+    counts = [count for group in groups for count in counts_of(group, ranges_of(group), changes)]
+    by_harm = {harm: [count for count in counts if count.harm == harm] for harm in HARMS}
+    return tuple(
+        HarmCount(
+            harm=harm,
+            offsets=sum(count.offsets for count in mine),
+            rows=None if any(count.rows is None for count in mine) else sum(count.rows or 0 for count in mine),
+            certain=sum(count.certain for count in mine),
+        )
+        for harm, mine in by_harm.items()
+        if mine
     )
 
 
@@ -342,6 +400,8 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     found = [item.finding for item in items]
     if harm == "twice" and (doubled := _doubled(found)) is not None:
         return doubled
+    if harm == "missing" and (apart := _counted_apart(found)) is not None:
+        return apart
     counted = [
         finding.rows
         for finding in found
@@ -356,6 +416,15 @@ def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes
     # One count beside findings that count nothing: it is of all of them, where they name one range or none.
     ranges = {finding.span for finding in found if finding.span is not None}
     return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
+
+
+def _counted_apart(findings: Sequence[Finding]) -> int | None:
+    """The rows of findings that all count them, each in a range of its own; None where one does not, or two meet."""
+    spans = [(_place(finding), finding.span) for finding in findings if finding.span is not None]
+    apart = sum(each.size for each in spans_by(spans).values()) == sum(span.size for _, span in spans)
+    if len(spans) < len(findings) or not apart or any(finding.rows is None for finding in findings):
+        return None
+    return sum(finding.rows or 0 for finding in findings)
 
 
 def _doubled(findings: Sequence[Finding]) -> int | None:

@@ -163,6 +163,7 @@ class IncidentChanged(Event):
             "first_seen": incident.first_seen,
             "accepted": incident.accepted,
             "steps": incident.steps,
+            "pattern": incident.pattern,
         }
 
 

@@ -21,6 +21,7 @@ WROTE_NOTHING = (
     "write under a number that it had; where the function drops no record, say `rows: {filters: false}`"
 )
 LIMIT = 1000  # findings that a check returns; the last one says how many more there were
+NOT_LISTED = "not listed: "  # begins `Finding.about` of that one
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,12 @@ class Findings:
         by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
         # Who accepts them accepts these, and not as many others.
         digest = sha256(repr([f.subject for f in left]).encode()).hexdigest()[:8]
+        rows = [f.rows for f in left if f.rows is not None and f.code is left[0].code]
         last = Finding(
             code=left[0].code,
             message=f"{len(left)} more findings are not listed: {by_code} (digest {digest})",
-            about=f"not listed: {digest}",
+            about=f"{NOT_LISTED}{digest}",
+            rows=sum(rows) if len(rows) == len(left) else None,
             pipeline=self.pipeline,
             sink=self.sink,
         )

@@ -53,7 +53,17 @@ from recon.model.evidence import (
     known,
     why_unknown,
 )
-from recon.model.incident import HarmCount, HarmedRange, Incident, IncidentState, NextStep, OffsetSums, SinkChange
+from recon.model.incident import (
+    HarmCount,
+    HarmedRange,
+    Incident,
+    IncidentState,
+    LikelyCause,
+    NextStep,
+    OffsetSums,
+    Pattern,
+    SinkChange,
+)
 from recon.model.ledger import (
     RELEASES,
     REMOVALS,
@@ -129,6 +139,7 @@ __all__ = [
     "LedgerEntry",
     "LedgerSlice",
     "Level",
+    "LikelyCause",
     "LiveFiles",
     "LostWrite",
     "NextStep",
@@ -137,6 +148,7 @@ __all__ = [
     "PartitionFacts",
     "Passes",
     "PastAudits",
+    "Pattern",
     "PipelineFacts",
     "PreviousAudit",
     "ProbeAnswer",

@@ -133,6 +133,61 @@ class NextStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LikelyCause:
+    """What may have caused an incident; nothing here is proved.
+
+    Attributes:
+        says: the cause.
+        because: what speaks for it.
+        look: where somebody sees whether it is this one: a command, a file or a part of the program.
+        then: what to do if it is.
+    """
+
+    says: str
+    because: str
+    look: str
+    then: str
+
+
+# What the offsets of an incident have in common.
+# every_nth: every Nth offset of a stretch, or some of every N
+# part_of_each: of each of several micro-batches a part
+# one_partition: all that micro-batches read of some partitions, and nothing of the others
+# whole_micro_batches: all that micro-batches read
+# read_again: a new epoch read what was read before
+# planned_again: a new checkpoint plans to read what was read before
+# passed_over: a new epoch began behind the end of the one before
+# before_log_start: Kafka's log now begins behind them
+Shape = Literal[
+    "every_nth",
+    "part_of_each",
+    "one_partition",
+    "whole_micro_batches",
+    "read_again",
+    "planned_again",
+    "passed_over",
+    "before_log_start",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """What the offsets of an incident have in common, and what usually causes that.
+
+    Attributes:
+        says: a sentence, which holds for each of the offsets that it speaks of.
+        first, last: examples, as "orders-0 [3, 4)"; "" where no offsets are known.
+        causes: likely ones, the one that takes least to check first; none where nobody knows one.
+    """
+
+    shape: Shape
+    says: str
+    first: str = ""
+    last: str = ""
+    causes: tuple[LikelyCause, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Incident:
     """What findings of a pipeline, or of one of its sinks, have in common.
 
@@ -149,6 +204,7 @@ class Incident:
         first_seen: by which audit.
         accepted: who accepted it, when and why; "" where it is not accepted.
         steps: what to do next.
+        pattern: what its offsets have in common; None where no pattern was found.
         messages: the sentences of its findings, the worst first, as many as a report shows.
     """
 
@@ -165,6 +221,7 @@ class Incident:
     changes: tuple[SinkChange, ...] = ()
     accepted: str = ""
     steps: tuple[NextStep, ...] = ()
+    pattern: Pattern | None = None
     messages: tuple[str, ...] = ()
 
     @property

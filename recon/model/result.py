@@ -498,6 +498,16 @@ class RunResult:
         return 1 if counts["fail"] or counts["error"] or unanswered or warned or lacking else 0
 
     @property
+    def incidents_with_a_pattern(self) -> tuple[tuple[str, Incident], ...]:
+        """The open incidents whose offsets have something in common, each with its pipeline: these are told first."""
+        return tuple(
+            (pipeline.name, incident)
+            for pipeline in self.pipelines
+            for incident in pipeline.incidents
+            if incident.pattern is not None and incident.state == "open"
+        )
+
+    @property
     def not_complete(self) -> tuple[str, ...]:
         """The pipelines whose answer is "not complete" or "could not be proved"."""
         return tuple(pipeline.name for pipeline in self.pipelines if pipeline.answer != "complete")

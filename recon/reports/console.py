@@ -8,13 +8,14 @@ Colours and the progress line appear on a terminal only, and NO_COLOR is respect
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Self
 
 from recon.base.text import plural, some
-from recon.model import CheckResult, Level, PipelineFacts, RunResult, SinkFacts
+from recon.model import CheckResult, Finding, Incident, Level, PipelineFacts, RunResult, SinkFacts
 from recon.reports import runbook
-from recon.reports.words import duration, located, one_line
+from recon.reports.words import duration, harm, located, one_line, sink_name
 
 if TYPE_CHECKING:
     from rich.status import Status as Spinner
@@ -98,9 +99,11 @@ class Console:
         self._write((f"Finished running {total} in {duration(run.elapsed_time)} ({run.elapsed_time:.2f}s).", None))
         self._write()
         self._write(_completed(run))
-        once = _Once(run)
+        once, told = _Once(run), _Told(run)
+        for name, incident in told.incidents:
+            self._incident(name, incident)
         for results in _together(run.results):
-            self._details(results, once)
+            self._details(results, once, told)
         if run.pipelines:
             self._write()
             for pipeline in run.pipelines:
@@ -123,7 +126,26 @@ class Console:
             )
         )
 
-    def _details(self, results: Sequence[CheckResult], once: _Once) -> None:
+    def _incident(self, pipeline: str, incident: Incident) -> None:
+        """What findings have in common, and what usually causes that."""
+        pattern = incident.pattern
+        assert pattern is not None, "only such incidents are told before the checks"
+        name = f"Incident {one_line(incident.id)}" if incident.id else "Incident"
+        counts = "".join(f", {harm(count)}" for count in incident.counts)
+        where = one_line(sink_name(pipeline, incident.sink))
+        self._write()
+        self._write((name, "red"), (f" ({where}): {one_line(', '.join(incident.codes))}{counts}", None))
+        self._write((f"  Pattern: {one_line(pattern.says)}", None))
+        if pattern.first not in pattern.says:
+            self._write((f"  First {one_line(pattern.first)}, last {one_line(pattern.last)}", "dim"))
+        if pattern.causes:
+            self._write(("  Likely causes, the one that takes least to check first:", None))
+        for number, cause in enumerate(pattern.causes, start=1):
+            self._write((f"  {number}. {one_line(cause.says)}", "bold"))
+            for word, text in (("For it", cause.because), ("Look at", cause.look), ("Then", cause.then)):
+                self._write((f"     {word}: {one_line(text)}", None))
+
+    def _details(self, results: Sequence[CheckResult], once: _Once, told: _Told) -> None:
         """What a check says, or several that could not be evaluated for one reason."""
         result = results[0]
         title = {"fail": "Failure", "error": "Error", "warn": "Warning"}[result.status]
@@ -137,6 +159,11 @@ class Console:
         if result.message:
             self._write((f"  {once(one_line(result.message))}", None))
         findings = [f for f in result.findings if f.level is not Level.INFO]
+        counts = Counter(told.of(finding) for finding in findings)
+        many = [incident for incident, count in counts.items() if incident and count > MAX_FINDINGS]
+        for incident in many:
+            self._write((f"  {plural(counts[incident], 'finding')} of incident {one_line(incident)}, above", None))
+        findings = [finding for finding in findings if told.of(finding) not in many]
         for finding in findings[:MAX_FINDINGS]:
             where = located(finding)
             self._write(
@@ -170,6 +197,18 @@ class Console:
             text.append(part, style=style)
         # One line per check, for grep and for logs; a terminal wraps long lines itself.
         self._out.print(text, soft_wrap=True)
+
+
+class _Told:
+    """The open incidents whose findings have something in common, and which findings these are."""
+
+    def __init__(self, run: RunResult) -> None:
+        self.incidents = run.incidents_with_a_pattern
+        self._of = {id_: incident.id for _, incident in self.incidents for id_ in incident.findings}
+
+    def of(self, finding: Finding) -> str:
+        """The id of the incident that tells a finding; "" for none."""
+        return self._of.get(finding.subject.id, "")
 
 
 class _Once:

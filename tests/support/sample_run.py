@@ -19,9 +19,11 @@ from recon.model import (
     HarmCount,
     HarmedRange,
     Incident,
+    LikelyCause,
     NextStep,
     OffsetSums,
     PartitionFacts,
+    Pattern,
     PipelineFacts,
     RunResult,
     SinkChange,
@@ -768,6 +770,13 @@ def _hostile(incident: Incident, bad: str) -> Incident:
         ),
         accepted=incident.accepted and bad,
         steps=(NextStep(purpose=bad, command=bad),),
+        pattern=Pattern(
+            shape="every_nth",
+            says=bad,
+            first=bad,
+            last=bad + "2",
+            causes=(LikelyCause(says=bad, because=bad, look=bad, then=bad),),
+        ),
         messages=(bad, bad + "2"),
     )
 

@@ -298,7 +298,7 @@ def _of_incident(pipeline: str, incident: Incident) -> Problem:
         pipeline=pipeline,
         severity="unproved" if incident.harm == "undecided" else "failure",
         about=" ".join([", ".join(incident.codes), of_sink]).strip(),
-        says=incident.cause,
+        says=_said(incident),
         count=", ".join(_counted(incident)),
         first_seen=incident.first_seen,
         step=incident.steps[0].command if incident.steps else f"recon findings --pipeline {shlex.quote(pipeline)}",
@@ -306,6 +306,15 @@ def _of_incident(pipeline: str, incident: Incident) -> Problem:
         checks=incident.checks,
         sink=incident.sink or "",
     )
+
+
+def _said(incident: Incident) -> str:
+    """The cause, what the offsets have in common, and the likely cause that takes least to check."""
+    pattern = incident.pattern
+    if pattern is None:
+        return incident.cause
+    likely = f"; likely: {pattern.causes[0].says}; look at {pattern.causes[0].look}" if pattern.causes else ""
+    return f"{incident.cause}; {pattern.says}{likely}"
 
 
 def _counted(incident: Incident) -> Iterator[str]:

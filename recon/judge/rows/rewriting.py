@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
+from typing import NamedTuple
 
 from recon.base.text import plural
 from recon.judge.coverage import Key, by_partition
@@ -43,7 +44,13 @@ _EXPLODED = (
     "offset in columns of the table (source_columns), or write with recon's hook"
 )
 
-Fault = tuple[Code, str]  # what is wrong with a micro-batch, and the sentence behind its name
+
+class Fault(NamedTuple):
+    """What is wrong with a micro-batch, the sentence behind its name, and how many records certainly have no row."""
+
+    code: Code
+    sentence: str
+    missing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,15 +156,14 @@ def _judge_proved(batch: MicroBatch, findings: Findings) -> None:
     """
     for read, answer in batch.answers:
         if not isinstance(answer, str) and answer["aborted"]:
-            code, what = batch.of_aborted
-            batch.report(
-                findings, code, f"read {plural(answer['aborted'], 'record')} of aborted transactions{what}", read
-            )
+            code, what, _ = batch.of_aborted
+            read_them = f"read {plural(answer['aborted'], 'record')} of aborted transactions{what}"
+            batch.report(findings, Fault(code, read_them), read)
 
 
 def _judge(batch: MicroBatch, findings: Findings, explained: Mapping[TopicPartition, Counter[str]]) -> None:
     if fault := batch.fault:
-        batch.report(findings, *fault, batch.ranges[0] if len(batch.ranges) == 1 else None)
+        batch.report(findings, fault, batch.ranges[0] if len(batch.ranges) == 1 else None)
         return
     for read, answer in batch.answers if not batch.against.is_of_log else ():
         if not isinstance(answer, str):
@@ -225,14 +231,15 @@ class MicroBatch:
     def of_aborted(self) -> Fault:
         """What its records of aborted transactions are, and how their sentence ends."""
         if self.counts.transforms:
-            return Code.INCONCLUSIVE, ", perhaps filtered"
+            return Fault(Code.INCONCLUSIVE, ", perhaps filtered")
         step = "set kafka.isolation.level to read_committed and correct the rows"
-        return Code.PHANTOM_ROWS, f": their rows are in the sink; {step}"
+        return Fault(Code.PHANTOM_ROWS, f": their rows are in the sink; {step}")
 
-    def report(self, findings: Findings, code: Code, sentence: str, read: OffsetSpan | None) -> None:
+    def report(self, findings: Findings, fault: Fault, read: OffsetSpan | None) -> None:
         """Adds a finding about it, and where it is about one range, about that."""
         key, span = (None, None) if read is None else (Key(read.source, read.topic, read.partition), read.span)
-        findings.add(code, f"{named(self.head)} {sentence}", head=self.head, key=key, span=span)
+        sentence = f"{named(self.head)} {fault.sentence}"
+        findings.add(fault.code, sentence, head=self.head, key=key, span=span, rows=fault.missing)
 
     def held(self, kind: str) -> int:
         """How many offsets of its ranges are of a kind."""
@@ -254,12 +261,12 @@ class MicroBatch:
     def fault(self) -> Fault | None:
         """What is wrong with its numbers, or not known of them; the first that applies."""
         if why := self._why_unknown:
-            return Code.INCONCLUSIVE, why
+            return Fault(Code.INCONCLUSIVE, why)
         if self._has_other_rows and not self.against.is_of_log:
-            return Code.GAP, f"{_OF_OTHER_OFFSETS}; read exactly its ranges once more through the hook"
+            return Fault(Code.GAP, f"{_OF_OTHER_OFFSETS}; read exactly its ranges once more through the hook")
         if self.unread:
             width = plural(self.counts.width[self.entry], "offset")
-            return Code.INCONCLUSIVE, f"{self._accounts_for} of {width}, and {self.unread}"
+            return Fault(Code.INCONCLUSIVE, f"{self._accounts_for} of {width}, and {self.unread}")
         aborted = self.held("aborted") if self.reads_uncommitted else 0  # of Kafka's records alone
         records = self.held("committed") + aborted
         source = ", ".join(Key(r.source, r.topic, r.partition).offsets(*r.span) for r in self.ranges)
@@ -286,25 +293,27 @@ class MicroBatch:
     def _perhaps_aborted(self, aborted: int, has: str) -> Fault | None:
         """Where numbers agree: records of aborted transactions among them, or other ones than were read."""
         if aborted:
-            code, what = self.of_aborted
-            return code, f"{self._accounts_for}, {has}, of which {aborted:,} belong to aborted transactions{what}"
-        return (Code.INCONCLUSIVE, f"{_OF_OTHER_OFFSETS}{_OR_DROPPED}") if self.counted.doubted else None
+            code, what, _ = self.of_aborted
+            return Fault(
+                code, f"{self._accounts_for}, {has}, of which {aborted:,} belong to aborted transactions{what}"
+            )
+        return Fault(Code.INCONCLUSIVE, f"{_OF_OTHER_OFFSETS}{_OR_DROPPED}") if self.counted.doubted else None
 
     def _fault_of_table(self, records: int, has: str) -> Fault | None:
         """What is wrong with its numbers, where the log of a Delta table or of files says how many rows it has."""
         read = self._rows_read
         if read not in (None, records):
             code, what = (Code.GAP, _FILTERED_BEFORE) if (read or 0) < records else (Code.DUPLICATE, "read twice")
-            return code, f"read {plural(read or 0, 'row')}, {has}: some were {what}{self._or_options}"
+            return Fault(code, f"read {plural(read or 0, 'row')}, {has}: some were {what}{self._or_options}")
         if self._has_other_rows:
-            return Code.GAP, _OF_OTHER_OFFSETS
+            return Fault(Code.GAP, _OF_OTHER_OFFSETS)
         if not self.against.declared.explodes:
             return self._miscounted(records, has)
         if read is None:
             unsaid = "how many rows were read was not recorded, and several rows are made of one"
-            return Code.INCONCLUSIVE, f"{self._accounts_for}, {has}: {unsaid}"
+            return Fault(Code.INCONCLUSIVE, f"{self._accounts_for}, {has}: {unsaid}")
         gave = f"gave the sink {plural(self.head.rows_given or 0, 'row')}, and it took in {self.head.rows_written:,}"
-        return (Code.GAP, gave) if self.counted.lost > 0 else None
+        return Fault(Code.GAP, gave) if self.counted.lost > 0 else None
 
     @property
     def _rows_read(self) -> int | None:
@@ -317,14 +326,14 @@ class MicroBatch:
         missing, sums, step = records - self._accounted, f"{self._accounts_for}, {has}", self._or_options
         if missing > 0 and may_have_dropped(self.head, self.counts, self.counted.dropped):
             unsaid = _FILTERS_UNKNOWN if self.against.lacks_source else _UNRECORDED
-            return Code.INCONCLUSIVE, f"{sums}: {unsaid}{step}"
+            return Fault(Code.INCONCLUSIVE, f"{sums}: {unsaid}{step}")
         if missing > 0:
             again = "" if self.against.is_of_log else "; read exactly its ranges once more"
-            return Code.GAP, f"{sums}: {plural(missing, 'record')} missing{again}{step}"
+            return Fault(Code.GAP, f"{sums}: {plural(missing, 'record')} missing{again}{step}", missing)
         if missing < 0 and self.against.is_of_log:
-            return Code.DUPLICATE, f"{sums}: {_MAYBE_DOUBLED}{step}"
+            return Fault(Code.DUPLICATE, f"{sums}: {_MAYBE_DOUBLED}{step}")
         perhaps = f"{sums}: compaction removed records since, or the transform makes rows"
-        return (Code.INCONCLUSIVE, perhaps) if missing < 0 else None
+        return Fault(Code.INCONCLUSIVE, perhaps) if missing < 0 else None
 
     @property
     def _or_options(self) -> str:

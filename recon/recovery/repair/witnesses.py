@@ -100,8 +100,9 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
     )
     if sink.observed:
         return (
-            f"{name} is written without recon (write: {pipeline.write}), which only observes it: read the ranges once "
-            "more with a query of your own, then accept the finding"
+            f"{name} is written without recon (write: {pipeline.write}), which only observes it: read what is listed "
+            "as `read` once more with a query of your own, remove one row of each that is listed as `remove`, then "
+            "audit again, and accept what is still open"
         )
     if not pipeline.of_kafka:
         return (

@@ -31,6 +31,7 @@ def values(run: RunResult) -> dict[str, Any]:
     return {
         "run": run,
         "marks": _MARKS,
+        "patterns": run.incidents_with_a_pattern,
         "told": told,
         "details": [(result, findings[result.unique_id]) for result in told if len(findings[result.unique_id]) > 1],
         "most": _MOST,

@@ -321,3 +321,24 @@ def test_a_part_that_was_repaired_is_not_counted_any_more() -> None:
     mended = dataclasses.replace(gap, code=Code.REPAIRED, end_offset=4)
     found = of(left, mended, proofs=earlier(gap))
     assert sum(one.counts[0].offsets for one in found if one.state == "open") == 6
+
+
+def test_every_fourth_record_of_many_micro_batches_is_one_incident_with_all_its_findings() -> None:
+    lost = [finding(Code.GAP, at, at + 1, batch_id=at // 40, epoch=0, rows=1) for at in range(3, 400, 4)]
+    (one,) = of(*lost)
+    assert one.pattern is not None and one.pattern.shape == "every_nth"
+    assert (one.counts[0].offsets, one.counts[0].rows, len(one.findings), len(one.ranges)) == (100, 100, 100, 100)
+    assert set(one.findings) == {each.subject.id for each in lost} and one.id == lost[0].subject.id
+
+
+def test_rows_that_are_counted_in_ranges_apart_are_summed_up() -> None:
+    (one,) = of(*(finding(Code.GAP, 40 * n, 40 * n + 40, batch_id=n, epoch=0, rows=10) for n in range(5)))
+    assert one.pattern is not None and one.pattern.shape == "part_of_each"
+    assert (one.counts[0].offsets, one.counts[0].rows) == (200, 50)
+
+
+def test_of_more_findings_than_are_listed_all_are_counted() -> None:
+    listed = [finding(Code.GAP, at, at + 1, batch_id=at // 40, epoch=0, rows=1) for at in range(3, 400, 4)]
+    (one,) = of(*listed, finding(Code.GAP, rows=251, about="not listed: 0123abcd"))
+    assert one.counts[0].rows == 351
+    assert one.pattern is not None and "not listed" in one.pattern.says
