@@ -9,7 +9,7 @@ data files: `Evidence` reads these later, when a check needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -66,7 +66,7 @@ from recon.write.ledger.proofs import ProofEdited, ProofTable
 from recon.write.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.write.ledger.results import previous_audit
 from recon.write.ledger.sealed_results import changed_since
-from recon.write.ledger.unsaved_findings import with_unstored
+from recon.write.ledger.unsaved_findings import REFUTED, REFUTED_OR_ASKED, with_unstored
 from recon.write.observer import ObservationResult
 
 # An audit goes on where the last one stopped that proved everything, and judges the hour before that again. The abort
@@ -540,7 +540,7 @@ class _Reader:
                 unreadable[sink.name] = first_line(error)
         results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
         if previous is not None:
-            self._with_unstored(ledger, previous.found, of_sink, unreadable)
+            self._with_unstored(ledger, previous.found, of_sink, unreadable, damaged)
         heads = self.sources.session.compared()
         unread = dict.fromkeys((sink.name for sink in self._sinks), heads.unread) if heads.unread else {}
         proofs = Proofs(
@@ -586,13 +586,15 @@ class _Reader:
         found: Sequence[Mapping[str, Any]],
         of_sink: dict[str, SinkProof],
         unreadable: dict[str, str],
+        damaged: Collection[str],
     ) -> None:
-        """Adds to the states what audits refuted that left none."""
+        """Adds to the states what audits refuted that left none, or one that is gone."""
         name, stored = self.sources.pipeline.name, set(of_sink)
         for sink in {audited.name for audited in self._sinks} - unreadable.keys():
             before, others = of_sink.get(sink), bool(stored - {sink})
+            levels = REFUTED_OR_ASKED if sink in damaged else REFUTED
             try:
-                state = with_unstored(before, name, sink, found, ledger.proofs, self.now, others=others)
+                state = with_unstored(before, name, sink, found, ledger.proofs, self.now, others=others, levels=levels)
             except Exception as error:  # whatever a store raises: what is open is not known
                 of_sink.pop(sink, None)
                 unreadable[sink] = first_line(error)

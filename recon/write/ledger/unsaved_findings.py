@@ -6,7 +6,7 @@ of which the results of the next audit say nothing yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,8 @@ from recon.write.ledger.proofs import ProofTable
 from recon.write.ledger.results import findings_of
 
 Row = Mapping[str, Any]
+REFUTED = frozenset({Level.FAIL})
+REFUTED_OR_ASKED = frozenset({Level.FAIL, Level.UNPROVED})
 
 
 def with_unstored(
@@ -28,6 +30,7 @@ def with_unstored(
     now: datetime,
     *,
     others: bool,
+    levels: Collection[Level] = REFUTED,
 ) -> SinkProof | None:
     """The newest state of a sink's proof with what later audits refuted that left none; None where there is neither.
 
@@ -40,6 +43,7 @@ def with_unstored(
         now: the audit's clock.
         others: whether other sinks of the pipeline have a state. These then have the findings of the whole pipeline, so
             that a sink without a state gets its own findings only.
+        levels: of which levels; questions, too, where these audits left a state that is gone.
 
     Raises:
         LedgerError: a table cannot be read, or a stored result does not hold what an audit writes there.
@@ -47,7 +51,7 @@ def with_unstored(
     since = state.audited_at if state is not None else None
     of_sinks = (sink,) if state is None and others else (None, sink)
     later = [r for r in found if r["sink"] in of_sinks and (since is None or r["generated_at"] > since)]
-    refuted = [open_finding for row in later for open_finding in _refuted(row)]
+    refuted = [open_finding for row in later for open_finding in _open(row, levels)]
     if not refuted:
         return state
     states, _ = table.since([pipeline], refuted[0].first_seen)
@@ -65,16 +69,16 @@ def with_unstored(
     )
     for row in later:
         if row["invocation_id"] not in stored:
-            for open_finding in _refuted(row):
+            for open_finding in _open(row, levels):
                 proof = _with(proof, open_finding)
     return proof if proof.open else state
 
 
-def _refuted(row: Row) -> Iterator[OpenFinding]:
-    """What a stored result refutes, and an audit would keep open."""
+def _open(row: Row, levels: Collection[Level]) -> Iterator[OpenFinding]:
+    """What a stored result found of these levels, and an audit would keep open."""
     check, at = row["check"], row["generated_at"]
     for finding in findings_of(row):
-        if check not in RUNNING and finding.level is Level.FAIL and stays_open(check, finding):
+        if check not in RUNNING and finding.level in levels and stays_open(check, finding):
             yield OpenFinding(finding=finding, check=check, first_seen=at, last_seen=at)
 
 
