@@ -19,6 +19,7 @@ from recon.model.proof import OpenFinding
 from tests.cases.lake import failing, replace, told
 from tests.cases.native import CHECKS, SOURCE_COLUMNS, NativeLake
 from tests.support.interpreted import interpreted
+from tests.support.marks import long
 
 DEAD: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1")
 
@@ -81,8 +82,8 @@ def is_gone(known: OpenFinding, among: list[OpenFinding]) -> bool:
 
 @pytest.mark.parametrize(
     "lacks",
-    [{"broker"}, {"Spark"}, {"proof"}, {"broker", "Spark", "proof"}],
-    ids=lambda lacks: " and ".join(sorted(lacks)),
+    [{"Spark"}, {"proof"}, {"broker", "Spark", "proof"}, *long({"broker"})],
+    ids=["Spark", "proof", "all", "broker"],
 )
 def test_an_audit_that_lacks_a_part(audited: NativeLake, lacks: set[str], tmp_path: Any) -> None:
     before = waiting(audited)
