@@ -66,7 +66,7 @@ from recon.write.ledger.proofs import ProofEdited, ProofTable
 from recon.write.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.write.ledger.results import previous_audit
 from recon.write.ledger.sealed_results import changed_since
-from recon.write.ledger.unsaved_findings import REFUTED, REFUTED_OR_ASKED, with_unstored
+from recon.write.ledger.unsaved_findings import with_unstored
 from recon.write.observer import ObservationResult
 
 # An audit goes on where the last one stopped that proved everything, and judges the hour before that again. The abort
@@ -592,9 +592,10 @@ class _Reader:
         name, stored = self.sources.pipeline.name, set(of_sink)
         for sink in {audited.name for audited in self._sinks} - unreadable.keys():
             before, others = of_sink.get(sink), bool(stored - {sink})
-            levels = REFUTED_OR_ASKED if sink in damaged else REFUTED
             try:
-                state = with_unstored(before, name, sink, found, ledger.proofs, self.now, others=others, levels=levels)
+                state = with_unstored(
+                    before, name, sink, found, ledger.proofs, self.now, others=others, gone=sink in damaged
+                )
             except Exception as error:  # whatever a store raises: what is open is not known
                 of_sink.pop(sink, None)
                 unreadable[sink] = first_line(error)

@@ -537,6 +537,24 @@ def test_what_audits_refuted_stays_open_though_the_state_that_has_it_is_gone(
     assert audit(world).facts.says.startswith("complete, but for")
 
 
+@pytest.mark.parametrize("tamper", [_remove, _older_copy])
+def test_what_was_repaired_stays_so_though_the_state_that_knew_it_is_gone(tamper: Callable[[World], None]) -> None:
+    world = ran(4)
+    audit(world)
+    world.tick(minutes=1)
+    world.delete(lambda row: row.batch_id == 1)
+    assert audit(world).codes >= {"GAP", "MUTATED"}
+    world.tick(minutes=1)
+    world.restore(3)
+    for _ in range(3):
+        world.tick(minutes=1)
+        audit(world)
+    assert {o.finding.code for o in state(world).open} == {Code.MUTATED}
+    tamper(world)
+    world.tick(minutes=1)
+    assert {o.finding.code for o in (audit(world), state(world))[1].open} == {Code.MUTATED, Code.TAMPERED}
+
+
 def test_every_state_of_a_proof_is_verified() -> None:
     world = with_gap()
     for _ in range(3):

@@ -6,19 +6,17 @@ of which the results of the next audit say nothing yet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from recon.model import RUNNING, Level
+from recon.model import RUNNING, Code, Level
 from recon.model.proof import OpenFinding, SinkProof, stays_open
 from recon.write.ledger.proofs import ProofTable
 from recon.write.ledger.results import findings_of
 
 Row = Mapping[str, Any]
-REFUTED = frozenset({Level.FAIL})
-REFUTED_OR_ASKED = frozenset({Level.FAIL, Level.UNPROVED})
 
 
 def with_unstored(
@@ -30,7 +28,7 @@ def with_unstored(
     now: datetime,
     *,
     others: bool,
-    levels: Collection[Level] = REFUTED,
+    gone: bool = False,
 ) -> SinkProof | None:
     """The newest state of a sink's proof with what later audits refuted that left none; None where there is neither.
 
@@ -43,7 +41,8 @@ def with_unstored(
         now: the audit's clock.
         others: whether other sinks of the pipeline have a state. These then have the findings of the whole pipeline, so
             that a sink without a state gets its own findings only.
-        levels: of which levels; questions, too, where these audits left a state that is gone.
+        gone: whether these audits left states that are gone. These had what could not be decided, too, and no longer
+            what was repaired.
 
     Raises:
         LedgerError: a table cannot be read, or a stored result does not hold what an audit writes there.
@@ -51,10 +50,10 @@ def with_unstored(
     since = state.audited_at if state is not None else None
     of_sinks = (sink,) if state is None and others else (None, sink)
     later = [r for r in found if r["sink"] in of_sinks and (since is None or r["generated_at"] > since)]
-    refuted = [open_finding for row in later for open_finding in _open(row, levels)]
-    if not refuted:
+    refuted = [open_finding for row in later for open_finding in _open(row, asked=gone)]
+    if not refuted and not gone:
         return state
-    states, _ = table.since([pipeline], refuted[0].first_seen)
+    states, _ = table.since([pipeline], later[0]["generated_at"]) if later else ({pipeline: []}, {})
     stored = {newer.invocation_id for _, newer in states[pipeline] if newer.sink == sink}
     proof = state or SinkProof(
         pipeline=pipeline,
@@ -69,17 +68,30 @@ def with_unstored(
     )
     for row in later:
         if row["invocation_id"] not in stored:
-            for open_finding in _open(row, levels):
+            proof = _without_repaired(proof, row) if gone else proof
+            for open_finding in _open(row, asked=gone):
                 proof = _with(proof, open_finding)
-    return proof if proof.open else state
+    return proof if proof.open or state is not None else None
 
 
-def _open(row: Row, levels: Collection[Level]) -> Iterator[OpenFinding]:
-    """What a stored result found of these levels, and an audit would keep open."""
+def _open(row: Row, *, asked: bool) -> Iterator[OpenFinding]:
+    """What a stored result refutes, and with `asked` what it could not decide, as far as an audit keeps it open."""
     check, at = row["check"], row["generated_at"]
+    levels = (Level.FAIL, Level.UNPROVED) if asked else (Level.FAIL,)
     for finding in findings_of(row):
         if check not in RUNNING and finding.level in levels and stays_open(check, finding):
             yield OpenFinding(finding=finding, check=check, first_seen=at, last_seen=at)
+
+
+def _without_repaired(proof: SinkProof, row: Row) -> SinkProof:
+    """The state without the findings that a stored result calls repaired, all of their offsets."""
+    repaired = [finding for finding in findings_of(row) if finding.code is Code.REPAIRED]
+
+    def is_repaired(known: OpenFinding) -> bool:
+        told = (replace(finding, code=known.finding.code).subject for finding in repaired)
+        return known.check == row["check"] and any(subject.includes(known.finding.subject) for subject in told)
+
+    return replace(proof, open=tuple(o for o in proof.open if o.accepted is not None or not is_repaired(o)))
 
 
 def _with(proof: SinkProof, open_finding: OpenFinding) -> SinkProof:
