@@ -11,7 +11,7 @@ from recon.base.clock import utc_now
 from recon.base.errors import ReconError
 from recon.base.text import plural, some
 from recon.model import NOT_ANCHORED, RunResult
-from recon.model.proof import HeadConflict
+from recon.model.proof import Tampering
 from recon.project import Project
 from recon.write.ledger import Ledger
 from recon.write.ledger.heads import signing
@@ -66,7 +66,7 @@ class Compared:
     an audit says of the places.
     """
 
-    contradicted: Mapping[signing.Chain, HeadConflict] = field(default_factory=dict)
+    contradicted: Mapping[signing.Chain, Tampering] = field(default_factory=dict)
     unknown: Mapping[signing.Chain, str] = field(default_factory=dict)
     unread: str = ""
     results: Mapping[signing.Chain, tuple[datetime, str]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def compared(project: Project, opened: Callable[[], Ledger]) -> Compared:
             if not signing.leads_to(tree, head):
                 has = f"{tree.size} entries" if tree.size < head.size else "other entries"
                 about = f"{has}, head of {head.size}: {head.root.hex()}"
-                contradicted[chain] = HeadConflict(contradiction(head, tree.size), about)
+                contradicted[chain] = Tampering(contradiction(head, tree.size), about)
         except Exception as error:  # whatever its entries hold: the other chains are compared all the same
             unknown[chain] = signing.why(error)
     results: Mapping[signing.Chain, tuple[datetime, str]] = {}

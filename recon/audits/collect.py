@@ -56,13 +56,13 @@ from recon.model.erasure import Erasure
 from recon.model.evidence import Answers, Questions, joined
 from recon.model.offsets import Span
 from recon.model.positions import is_kafka
-from recon.model.proof import Proofs, SinkProof
+from recon.model.proof import Proofs, SinkProof, Tampering
 from recon.project import Pipeline, Sink
 from recon.witness import observed
 from recon.witness.observed_rows import placed
 from recon.write.ledger import Ledger
 from recon.write.ledger.erasures import ErasuresEdited, what_is_gone
-from recon.write.ledger.proofs import ProofEdited
+from recon.write.ledger.proofs import ProofEdited, ProofTable
 from recon.write.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.write.ledger.results import previous_audit
 from recon.write.ledger.sealed_results import changed_since
@@ -488,6 +488,20 @@ def _period_from(options: Options, pipeline: Pipeline, proofs: Proofs, to: datet
     )
 
 
+def _states_gone(
+    table: ProofTable, pipeline: str, sink: str, length: int, previous: PreviousAudit | None
+) -> Tampering | None:
+    """That there are fewer states of a sink than an earlier audit read; None where there are as many."""
+    before = previous.proof_states.get(sink, 0) if previous is not None else 0
+    if length >= before:
+        return None
+    sentence = (
+        f"{table.store.location} has {plural(length, 'state')} of pipeline {pipeline}, sink {sink}, and an earlier "
+        f"audit read {before}: the table was removed, or is an older copy"
+    )
+    return Tampering(sentence, about=f"proof, {plural(before, 'state')}")
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Decides what is read of each witness. Everything may raise; `until` is the end of the period, None for now."""
@@ -507,22 +521,21 @@ class _Reader:
         """What earlier audits proved of each sink; a state that cannot be used is named, and nothing rests on it."""
         name, table, previous = self.sources.pipeline.name, ledger.proofs, known(earlier)
         of_sink: dict[str, SinkProof] = {}
-        damaged: dict[str, str] = {}
+        damaged: dict[str, Tampering] = {}
         unreadable: dict[str, str] = {}
         lengths: dict[str, int] = {}
         for sink in self._sinks:
-            before = previous.proof_states.get(sink.name, 0) if previous is not None else 0
             try:
                 lengths[sink.name] = table.length(name, sink.name)
-                if lengths[sink.name] < before:
-                    damaged[sink.name] = (
-                        f"{table.store.location} has {plural(lengths[sink.name], 'state')} of pipeline {name}, sink "
-                        f"{sink.name}, and an earlier audit read {before}: the table was removed, or is an older copy"
-                    )
-                elif (state := table.newest(name, sink.name)) is not None:
+                state = table.newest(name, sink.name)
+                lacks = _states_gone(table, name, sink.name, lengths[sink.name], previous)
+                if lacks is not None and (state is None or not state.is_accepted(lacks)):
+                    damaged[sink.name] = lacks
+                    state = state.of_open_alone if state is not None else None
+                if state is not None:
                     of_sink[sink.name] = state
             except ProofEdited as error:
-                damaged[sink.name] = str(error)
+                damaged[sink.name] = Tampering(str(error), about=f"proof, state {lengths[sink.name]}")
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
         results = {} if isinstance(earlier, Unavailable) else self._results_changed(ledger, of_sink, previous)
@@ -596,12 +609,14 @@ class _Reader:
         unreadable: dict[str, str],
         damaged: Collection[str],
     ) -> None:
-        """Adds to the states what audits refuted that left none."""
+        """Adds to the states what audits refuted that left none, or one that is gone."""
         name, stored = self.sources.pipeline.name, set(of_sink)
-        for sink in {audited.name for audited in self._sinks} - unreadable.keys() - set(damaged):
+        for sink in {audited.name for audited in self._sinks} - unreadable.keys():
             before, others = of_sink.get(sink), bool(stored - {sink})
             try:
-                state = with_unstored(before, name, sink, found, ledger.proofs, self.now, others=others)
+                state = with_unstored(
+                    before, name, sink, found, ledger.proofs, self.now, others=others, gone=sink in damaged
+                )
             except Exception as error:  # whatever a store raises: what is open is not known
                 of_sink.pop(sink, None)
                 unreadable[sink] = first_line(error)

@@ -53,7 +53,7 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     carried = list(_carried(waiting, verdict, found))
     found = [_with_age(finding, waiting) for finding in found if not _is_answered(finding, waiting)]
     unchanged = not carried and found == list(verdict.findings)
-    return verdict if unchanged else _rejudged(verdict, [*found, *carried])
+    return verdict if unchanged else _rejudged(verdict, found, carried)
 
 
 def _open(check: str, witnesses: Witnesses) -> Sequence[_Known]:
@@ -415,8 +415,12 @@ def _part(finding: Finding, span: Span) -> Finding:
     return replace(finding, start_offset=span.start, end_offset=span.end, rows=rows)
 
 
-def _rejudged(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
-    """The verdict with other findings; a witness that could not be read stays unread."""
+def _rejudged(verdict: Verdict, found: Sequence[Finding], carried: Sequence[Finding]) -> Verdict:
+    """The verdict with other findings; a witness that could not be read stays unread.
+
+    A check that is skipped, as one that needs Spark, is not skipped over what is open: it says what the others said.
+    """
+    findings = [*found, *carried]
     failed, asked = _of(Level.FAIL, verdict.findings), _of(Level.UNPROVED, verdict.findings)
     failing, asking = _of(Level.FAIL, findings), _of(Level.UNPROVED, findings)
     unread = verdict.skipped or (None if asked else verdict.unproved)
@@ -428,7 +432,7 @@ def _rejudged(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
         findings=tuple(sorted(findings, key=lambda f: f.level.rank)),
         message=_leading(verdict, findings, failures + len(asking)),
         unproved=None if failing else reason,
-        skipped=None if failing else verdict.skipped,
+        skipped=None if failing or _of(Level.UNPROVED, carried) else verdict.skipped,
         evidence={**verdict.evidence, "unread": unread} if unread else verdict.evidence,
     )
 

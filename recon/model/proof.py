@@ -198,6 +198,16 @@ class SinkProof:
         return head.sequence <= self.position and ledger.keeps(self.position, self.chain_head)
 
     @property
+    def of_open_alone(self) -> SinkProof:
+        """The state with what is open in it, and with nothing that was proved."""
+        return replace(self, position=0, chain_head="", committed_at=None, coverage=(), memories={})
+
+    def is_accepted(self, tampering: Tampering) -> bool:
+        """Whether somebody decided to live with it."""
+        mine = (o for o in self.open if o.accepted is not None and o.finding.code is Code.TAMPERED)
+        return any(open_finding.finding.about == tampering.about for open_finding in mine)
+
+    @property
     def begins(self) -> Mapping[tuple[str, int], int]:
         """The lowest offset that the proof speaks of, per topic partition of the first source that reads it."""
         starts: dict[tuple[str, int], int] = {}
@@ -249,8 +259,8 @@ def memory_of(proof: SinkProof | None, kind: type[M]) -> M | None:
 
 
 @dataclass(frozen=True)
-class HeadConflict:
-    """That a ledger does not lead to a head that was signed; `about` is as in `Finding`."""
+class Tampering:
+    """That something is not what recon stored or signed; `about` is as in `Finding`."""
 
     sentence: str
     about: str
@@ -261,7 +271,7 @@ class Proofs:
     """The states of a pipeline's sinks, as an audit begins; mappings are by sink.
 
     Attributes:
-        damaged: what is wrong with the sink's state.
+        damaged: what is wrong with the sink's state; `of_sink` then has what is known to be open, and nothing proved.
         unreadable: why the state could not be read.
         lengths: how many states the sink has.
         results_changed: that the results of the audit which left the state were edited or removed.
@@ -275,11 +285,11 @@ class Proofs:
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
-    damaged: Mapping[str, str] = field(default_factory=dict)
+    damaged: Mapping[str, Tampering] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     results_changed: Mapping[str, str] = field(default_factory=dict)
-    contradicted: Mapping[str, HeadConflict] = field(default_factory=dict)
+    contradicted: Mapping[str, Tampering] = field(default_factory=dict)
     heads_unknown: Mapping[str, str] = field(default_factory=dict)
     erased: Mapping[str, Sequence[Erasure]] = field(default_factory=dict)
     erasures_edited: Mapping[str, str] = field(default_factory=dict)

@@ -570,13 +570,13 @@ def _accepts(world: World, _: random.Random) -> None:
     world.settled = set(world.acts) <= HARMLESS | LOSSES
 
 
-def _puts_the_proof_back(world: World, _: random.Random) -> None:
-    """By one state, of which no audit's results say yet that it was there."""
+def _puts_the_proof_back(world: World, rng: random.Random) -> None:
+    """By one state, of which no audit's results say yet that it was there, or by several."""
     store = world.ledger.proofs.store
     assert isinstance(store, MemoryStore)
-    if store.parts:
-        store.parts = store.parts[:-1]
-        store.lengths = {chain: length - 1 for chain, length in store.lengths.items()}
+    if back := min(rng.choice((1, 1, 2, 4)), len(store.parts)):
+        store.parts = store.parts[:-back]
+        store.lengths = {chain: length - back for chain, length in store.lengths.items()}
 
 
 def _is_named(place: Place, known: Sequence[OpenFinding]) -> bool:

@@ -493,6 +493,68 @@ def test_a_state_that_is_not_what_recon_stored_is_tampered(tamper: Callable[[Wor
     assert "TAMPERED" in audit(world).codes
 
 
+def loss_that_only_audits_know() -> World:
+    """Offsets that expired unread, and that the stream passed over since: what is there now does not show when."""
+    world = ran(2)
+    audit(world)
+    world.produce()
+    world.expire(14)
+    for _ in range(4):
+        assert "LOSS_RETENTION" in audit(world).codes
+        world.tick(minutes=1)
+    world.micro_batch()
+    assert lost_unread(audit(world)) == {(10, 14)}
+    return world
+
+
+def lost_unread(judgement: Judgement) -> set[tuple[int, int]]:
+    """The offsets that are said to have expired unread; source_rows sees no more than that they have no row."""
+    found = (f for r in judgement.results if r.check == "kafka_end_offsets" for f in r.findings)
+    return {(f.span.start, f.span.end) for f in found if f.code is Code.LOSS_RETENTION and f.span is not None}
+
+
+@pytest.mark.parametrize("sources_of", [WorldSources, WithoutKafka, WithoutSpark])
+@pytest.mark.parametrize("tamper", [_edit, _remove, _older_copy, _row_of_the_newest_is_gone])
+def test_what_audits_refuted_stays_open_though_the_state_that_has_it_is_gone(
+    tamper: Callable[[World], None], sources_of: Callable[[World], WorldSources]
+) -> None:
+    """Their results have it still."""
+    world = loss_that_only_audits_know()
+    tamper(world)
+    judgement = audit(world, sources_of=sources_of)
+    assert judgement.answer == "not complete" and "TAMPERED" in judgement.codes
+    assert lost_unread(judgement) == {(10, 14)}
+    assert "kafka_end_offsets" in {o.check for o in state(world).open if o.finding.code is Code.LOSS_RETENTION}
+    # Who accepts that the state is another one does not accept what it had.
+    accept(world, lambda of: [o.id for o in of.open if o.finding.code is Code.TAMPERED])
+    for missing in (sources_of, WorldSources):
+        world.tick(minutes=1)
+        judgement = audit(world, sources_of=missing)
+        assert judgement.answer == "not complete" and lost_unread(judgement) == {(10, 14)}
+        assert "TAMPERED" not in judgement.codes
+    accept(world)
+    world.tick(minutes=1)
+    assert audit(world).facts.says.startswith("complete, but for")
+
+
+@pytest.mark.parametrize("tamper", [_remove, _older_copy])
+def test_what_was_repaired_stays_so_though_the_state_that_knew_it_is_gone(tamper: Callable[[World], None]) -> None:
+    world = ran(4)
+    audit(world)
+    world.tick(minutes=1)
+    world.delete(lambda row: row.batch_id == 1)
+    assert audit(world).codes >= {"GAP", "MUTATED"}
+    world.tick(minutes=1)
+    world.restore(3)
+    for _ in range(3):
+        world.tick(minutes=1)
+        audit(world)
+    assert {o.finding.code for o in state(world).open} == {Code.MUTATED}
+    tamper(world)
+    world.tick(minutes=1)
+    assert {o.finding.code for o in (audit(world), state(world))[1].open} == {Code.MUTATED, Code.TAMPERED}
+
+
 def test_every_state_of_a_proof_is_verified() -> None:
     world = with_gap()
     for _ in range(3):

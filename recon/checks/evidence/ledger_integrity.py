@@ -78,9 +78,12 @@ def _judge_states(witnesses: Witnesses, findings: Findings) -> None:
     """The state that earlier audits left of the sink must stand as they left it."""
     sink, proofs = witnesses.sink or "", witnesses.proofs
     if sink in proofs.damaged:
-        lost = "this audit judged the whole ledger, and what earlier audits refuted may be forgotten"
-        about = f"proof, state {proofs.lengths.get(sink)}"
-        findings.add(Code.TAMPERED, f"{proofs.damaged[sink]}; {lost}", about=about)
+        damage = proofs.damaged[sink]
+        lost = (
+            "this audit judged the whole ledger; what the results of the last 30 days refute is open again, also where "
+            "it was accepted since, and what is older may be forgotten"
+        )
+        findings.add(Code.TAMPERED, f"{damage.sentence}; {lost}", about=damage.about)
     if sink in proofs.erasures_edited:
         findings.add(Code.TAMPERED, proofs.erasures_edited[sink], about=f"erasures {proofs.erasures.get(sink)}")
     if sink in proofs.erasures_unknown:

@@ -106,7 +106,8 @@ def _told_before(witnesses: Witnesses) -> Iterator[str]:
     So where their state cannot be relied on.
     """
     sink, proofs = witnesses.sink or "", witnesses.proofs
-    unsure = [damage[sink] for damage in (proofs.damaged, proofs.unreadable) if sink in damage]
+    unsure = [proofs.damaged[sink].sentence] if sink in proofs.damaged else []
+    unsure += [proofs.unreadable[sink]] if sink in proofs.unreadable else []
     yield from (f"what earlier audits found is not known: {why}" for why in unsure)
     if sink in proofs.contradicted:
         yield f"the ledger is not the one that was signed: {proofs.contradicted[sink].sentence}"

@@ -16,7 +16,7 @@ from recon.model import REPAIRS, Code, DeclaredRows, Finding, LedgerSlice
 from recon.model.account import AccountLine, SinkAccount
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
-from recon.model.proof import Acceptance, HeadConflict, OpenFinding, Proofs
+from recon.model.proof import Acceptance, OpenFinding, Proofs, Tampering
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, gone, kafka, ledger, span
 from tests.support.ledgers import ledgers
 from tests.support.witnesses import commit, delta, group, log_of, probe, regular_ledger, rows, sink_proof, witnesses
@@ -210,10 +210,13 @@ def test_what_somebody_accepted_says_so() -> None:
 @pytest.mark.parametrize(
     ("proofs", "says"),
     [
-        (Proofs(damaged={SINK: "a state was edited"}), "what earlier audits found is not known: a state was edited"),
+        (
+            Proofs(damaged={SINK: Tampering("a state was edited", "proof, state 2")}),
+            "what earlier audits found is not known: a state was edited",
+        ),
         (Proofs(unreadable={SINK: "of a newer version"}), "what earlier audits found is not known: of a newer version"),
         (
-            Proofs(contradicted={SINK: HeadConflict("entry 3 is another one", "3")}),
+            Proofs(contradicted={SINK: Tampering("entry 3 is another one", "3")}),
             "the ledger is not the one that was signed: entry 3 is another one",
         ),
     ],

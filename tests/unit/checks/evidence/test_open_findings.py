@@ -54,6 +54,17 @@ def test_a_question_that_is_open_is_asked_once() -> None:
     assert verdict.failures == 0
 
 
+def test_a_check_is_not_skipped_over_a_question_that_is_open() -> None:
+    """Without Spark it reports what an audit with it could not decide, and its status is not that of an untried one."""
+    now = seen(proofs=Proofs(of_sink={SINK: sink_proof(open=(lost(14, 15, Code.INCONCLUSIVE),))}))
+    verdict = with_open_findings(Verdict(skipped="rows were not read (--no-spark)"), "source_rows", now)
+    assert told(verdict) == [("INCONCLUSIVE", 0, 14, 15)]
+    assert verdict.skipped is None and verdict.unproved == verdict.evidence["unread"]
+    nothing = seen(proofs=Proofs(of_sink={SINK: sink_proof()}))
+    untried = Verdict(skipped="rows were not read (--no-spark)")
+    assert with_open_findings(untried, "source_rows", nothing) == untried
+
+
 def test_a_repair_that_left_a_row_out_repairs_nothing_where_no_broker_tells_why() -> None:
     again_read = Entry(0, (14, 20), epoch=REPAIRS, status="repaired", rows_read=6, rows_written=5, rows_filtered=0)
     slice_ = ledger(
