@@ -25,6 +25,8 @@ from recon.reports.words import day, number, sink_name
 # Pages of earlier versions of this format, without their slots, by hash: add that of docs/heads.md when it changes.
 EARLIER: tuple[str, ...] = ()
 _MOST_BYTES = 512 * 1024 * 1024  # of a page, and of its data, unpacked
+_HEAD_BYTES = 4 * 1024 * 1024  # of a page, before its data
+_MOST_TIMES = 200  # that data are larger unpacked: hashes, which are in every entry, cannot be packed
 _ASK = "ask for the original"
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _END = 253_402_300_800_000_000  # of the year 9999, in microseconds
@@ -64,7 +66,7 @@ def is_pack(file: Path) -> bool:
     """Whether a file is an auditor's pack, or was one."""
     try:
         with file.open("rb") as opened:
-            return b'<script type="application/octet-stream" id="data">' in opened.read(_MOST_BYTES)
+            return b'<script type="application/octet-stream" id="data">' in opened.read(_HEAD_BYTES)
     except OSError:
         return False
 
@@ -125,7 +127,7 @@ def _given(pack: Pack, given: str) -> Iterator[str]:
     pairs = [*zip(mine, theirs, strict=False), *((line, "nothing") for line in mine[len(theirs) :])]
     pairs += [("nothing", line) for line in theirs[len(mine) :]]
     yield from (
-        f"it shows {one.strip()!r} where its data give {other.strip()!r}" for one, other in pairs if one != other
+        f"it shows {line.strip()!r} where its data give {other.strip()!r}" for line, other in pairs if line != other
     )
 
 
@@ -138,7 +140,8 @@ def _unpacked(packed: str, name: str) -> Mapping[str, Any]:
 
     try:
         with gzip.open(io.BytesIO(base64.b64decode(packed, validate=True))) as stream:
-            data = json.loads(stream.read(_MOST_BYTES), parse_constant=none)
+            most = min(_MOST_BYTES, 2**20 + _MOST_TIMES * len(packed))
+            data = json.loads(stream.read(most), parse_constant=none)
     except (OSError, EOFError, ValueError, RecursionError, binascii.Error) as error:
         raise ConfigError(f"{name} was damaged or edited: its data cannot be read ({error}); {_ASK}") from error
     if not isinstance(data, dict):

@@ -46,10 +46,13 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedChain:
-    """One sink of a pack. `checks` are signature, entries, period and numbers; `figures` are empty without entries."""
+    """One sink of a pack. `checks` are signature, entries, period and numbers; `ledger` is the origin
+    that its head names, "" without one; `figures` are empty where an entry is wrong.
+    """
 
     chain: PackedChain
     checks: Mapping[str, Check]
+    ledger: str
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
     @property
@@ -88,7 +91,8 @@ class PackVerification:
         entries = sum(len(of.chain.texts) for of in self.chains)
         what = (
             f"{plural(heads, 'signed head')}, {plural(entries, 'entry')} and "
-            f"{plural(len(figures) - len(self.unknown), 'number')} of {plural(len(self.chains), 'sink')}"
+            f"{plural(len(figures) - len(self.unknown), 'number')} of {plural(len(self.chains), 'sink')} of "
+            + " and ".join(dict.fromkeys(of.ledger for of in self.chains if of.ledger))
         )
         wrong = [check for of in self.chains for check in of.checks.values() if check.state == "wrong" and check.text]
         if not self.chains:
@@ -148,7 +152,9 @@ class _OneChain:
         checks["period"] = self._period() if under_head else Check("unproved", "it rests on the entries")
         checks["numbers"] = Check(worst([check.state for check in checks.values()]), "")
         figures = {} if checks["entries"].state == "wrong" else figures_of(self.chain.texts)
-        return VerifiedChain(chain=self.chain, checks=checks, figures=figures)
+        return VerifiedChain(
+            chain=self.chain, checks=checks, ledger=self.head.ledger if self.head else "", figures=figures
+        )
 
     def _signature(self) -> Check:
         if not self.chain.note:

@@ -315,8 +315,9 @@
     const unknown = figures.filter((figure) => figure.value === null);
     const entries = results.reduce((sum, { chain }) => sum + chain.texts.length, 0), heads = results.filter(({ head }) => head).length;
     const sinks = count(results.length, "sink", "sinks");
+    const ledgers = [...new Set(results.flatMap(({ head }) => (head ? [visible(head.ledger)] : [])))];
     const what = count(heads, "signed head", "signed heads") + ", " + count(entries, "entry", "entries") + " and " +
-      count(figures.length - unknown.length, "number", "numbers") + " of " + sinks;
+      count(figures.length - unknown.length, "number", "numbers") + " of " + sinks + " of " + ledgers.join(" and ");
     const more = unknown.map(({ chain, name, unknown: why }) => "Not known: " + FIGURES[name].toLowerCase() + " of " + label(chain.pipeline, chain.sink) + " (" + why + ").");
     more.push("Not checked: whether the ledger has other sinks; whether a wrong clock put entries of the period elsewhere in the chain; what this file says below, which nobody signed.");
     const wrong = checks.filter((one) => one.state === "wrong");

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ from recon.model import REMOVALS, REPAIRS
 from recon.model.offsets import OffsetSpan
 from recon.model.pack import FIGURES, figures_of
 from recon.project import Project
-from recon.reports.pack import render
+from recon.reports.pack import render, shell_hash
 from recon.write.ledger import open_ledger
 from recon.write.ledger.heads.keys import PublicKey
 from recon.write.ledger.heads.signing import key_of
@@ -34,6 +35,7 @@ from tests.support.ledger_entries import AT, entry
 from tests.support.pack_edits import with_data
 
 PERIOD = ("2026-11-20", "2026-11-20")
+ROOT = Path(__file__).parents[3]
 FIRST = Path(__file__).parent / "packs" / "version1.html"
 SIGNERS = "example.org/lake+cf89c3db+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4"
 
@@ -76,7 +78,7 @@ def test_a_pack_is_right_by_the_key_of_the_reader(tmp_path: Path, page: str, mon
     monkeypatch.chdir(tmp_path)
     found = verified(tmp_path, page)
     assert states(found) == ["right"] * 4
-    assert found.summary == "Right: 1 signed head, 3 entries and 5 numbers of 1 sink."
+    assert found.summary == "Right: 1 signed head, 3 entries and 5 numbers of 1 sink of example.org/lake."
     assert found.chains[0].checks["entries"].text == "3 to 5"
     code, output = told(tmp_path, page, "--key", SIGNERS)
     assert code == 0 and "Not checked: whether the ledger has other sinks" in output
@@ -169,6 +171,18 @@ def test_no_edit_of_the_data_is_right_unless_it_changes_nothing(tmp_path: Path, 
     assert seen > 500
 
 
+def test_the_hash_of_the_page_is_documented_with_the_command_that_computes_it(tmp_path: Path, page: str) -> None:
+    """Where the page changes, docs/heads.md gets the new hash, and `EARLIER` of recon.audits.packs the one before."""
+    block = re.search(r"\$ (sed .*)\n([0-9a-f]{64})  -\n", (ROOT / "docs" / "heads.md").read_text())
+    assert block is not None and block[2] == shell_hash()
+    (tmp_path / "pack.html").write_text(page)
+    by_hand = subprocess.run(block[1], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert by_hand.split()[0] == shell_hash()
+    (tmp_path / "pack.html").write_text(page.replace("</pre>", '</pre>\n<pre id="given">Right</pre>'))
+    by_hand = subprocess.run(block[1], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert by_hand.split()[0] != shell_hash()
+
+
 # -- numbers are those of the compliance report ------------------------------------------------------------------------
 
 _SPANS = tuple(OffsetSpan("orders", "id-1", 0, at, at + 10) for at in (0, 10))
@@ -208,7 +222,7 @@ def test_the_numbers_are_those_of_the_compliance_report(tmp_path: Path, changes:
 def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:
     found = verified(tmp_path, FIRST.read_text())
     assert states(found) == ["right"] * 8
-    assert found.summary == "Right: 2 signed heads, 13 entries and 9 numbers of 2 sinks."
+    assert found.summary == "Right: 2 signed heads, 13 entries and 9 numbers of 2 sinks of example.org/lake."
     assert found.unknown == ("rows filtered of orders → copy (4 of 4 entries did not count them)",)
     code, output = told(tmp_path, FIRST.read_text(), "--key", SIGNERS)
     assert code == 0 and "Not checked: whether the entries are all of the period" in output
