@@ -16,11 +16,15 @@ async function settled(frame) {
   return "nothing";
 }
 async function shown(frame, [begin, end, text]) {
-  await new Promise((resolve) => {
-    frame.onload = resolve;
-    frame.srcdoc = page.slice(0, begin) + text + page.slice(end);
-  });
-  let inside = frame.contentDocument;
+  const before = frame.contentDocument;
+  frame.srcdoc = page.slice(0, begin) + text + page.slice(end);
+  // The script stops the reading of its file, so a page that it runs in is never loaded.
+  for (let turn = 0; turn < 1000; turn += 1) {
+    const now = frame.contentDocument;
+    if (now !== before && (now.documentElement?.dataset.verified !== undefined || now.readyState === "complete")) break;
+    await pause();
+  }
+  const inside = frame.contentDocument;
   // The script makes an answer at once; without one it did not run.
   if (inside?.documentElement?.dataset.verified === undefined) return ["not run", inside?.body?.innerText ?? "", true, {}];
   await settled(frame);

@@ -42,6 +42,7 @@ HOSTILE = (
     '<html hidden style="display: none" data-verified="right">',
     '<body hidden style="display: none" data-verified="right">',
     "<frameset><frame></frameset>",
+    '<meta http-equiv="refresh" content="0;url=data:text/plain,Right">',
     "<!--",
     "<plaintext>",
     "<textarea>",

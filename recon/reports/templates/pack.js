@@ -6,6 +6,8 @@
   // An element can have the name of a function of `document` and hide it: called by its prototype until all are gone.
   const all = (selector) => Array.from(Document.prototype.querySelectorAll.call(document, selector), (one) => one.textContent);
   const packed = all("script#data"), given = all("pre#given"), styles = all("style");
+  // What follows in the file is not read, and where it would lead the browser to, it does not go.
+  window.stop();
   const clear = () => Document.prototype.replaceChildren.call(document);
   clear();
 
@@ -409,8 +411,6 @@
       ...data.keys.flatMap((text) => term("Key", text)));
     key.addEventListener("change", () => again(data));
     published.addEventListener("change", () => again(data));
-    // What follows the script in the file is read later, and taken away by the answer.
-    const start = () => again(data);
-    if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();
+    again(data);
   }).catch(failed);
 })();
