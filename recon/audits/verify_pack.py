@@ -150,7 +150,8 @@ class _OneChain:
         checks = {"signature": _judged(self._signature), "entries": _judged(self._entries)}
         under_head = worst([check.state for check in checks.values()]) in ("right", "compare")
         checks["period"] = self._period() if under_head else Check("unproved", "it rests on the entries")
-        checks["numbers"] = Check(worst([check.state for check in checks.values()]), "")
+        states: list[State] = ["unproved" if check.other_key else check.state for check in checks.values()]
+        checks["numbers"] = Check(worst(states), "")
         figures = {} if checks["entries"].state == "wrong" else figures_of(self.chain.texts)
         return VerifiedChain(
             chain=self.chain, checks=checks, ledger=self.head.ledger if self.head else "", figures=figures

@@ -104,6 +104,8 @@ def test_a_key_that_is_not_the_signers(open_page, tmp_path, page):
     other = key_of(signing_project(tmp_path, key=OTHER_SEED)).public
     found, answer = enter(browser, other)
     assert found[0] == "wrong" and answer.startswith("Nothing is proved: the key that you entered did not sign")
+    cells = browser.find_elements(By.CSS_SELECTOR, "[data-figure]")
+    assert {cell.get_attribute("data-state") for cell in cells} == {"unproved"}
     _, answer = enter(browser, "nonsense")
     assert answer == "The key that you entered: this is no public key."
     assert browser.find_element(By.ID, "answer").get_attribute("data-state") == "unproved"

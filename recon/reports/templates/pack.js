@@ -245,7 +245,7 @@
       ];
       return { state: right, text: said.join("; ") };
     }
-    const state = worst(Object.values(checks).map((check) => check.state));
+    const state = worst(Object.values(checks).map((check) => (check.otherKey ? "unproved" : check.state)));
     checks.numbers = checks.entries.state === "wrong" ? { state, text: "" } : await judged(async () => {
       figures = figuresOf(entries.slice(first, first + chain.texts.length));
       return { state, text: "" };
