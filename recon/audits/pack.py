@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
@@ -10,18 +11,19 @@ from recon.audits.compliance import compliance
 from recon.base.clock import utc_now
 from recon.base.errors import ConfigError
 from recon.base.instants import instant
+from recon.model import offsets_text
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.model.pack import Pack, PackedChain
 from recon.project import Project, as_project
-from recon.write.ledger import open_ledger
+from recon.write.ledger import columns, open_ledger
 from recon.write.ledger.chain import sealed_text
 from recon.write.ledger.heads import leaves, signing
 from recon.write.ledger.heads.merkle import beside
 from recon.write.ledger.heads.notes import Head
 from recon.write.ledger.ledger import Ledger
+from recon.write.ledger.store import Filter
 
 MOST_ENTRIES = 100_000  # about 12 MB of a page
-_FIGURES = ("batches", "offsets", "rows_written", "rows_filtered", "rows_quarantined")
 
 
 def pack(project: str | Path | Project, from_: datetime | date | str, to: datetime | date | str) -> Pack:
@@ -70,34 +72,45 @@ def _chain(
     names = (sink.pipeline, sink.sink)
     run = ledger.slice(*names, report.period_from, until)
     # An entry that is stored twice is one.
-    entries = {entry.entry_hash: (entry, text) for entry, text in zip(run.heads, run.offsets_texts, strict=True)}
-    for anchor in run.heads[: run.anchors]:
-        entries.pop(anchor.entry_hash, None)
+    texts = {
+        entry.entry_hash: sealed_text(entry, text) for entry, text in zip(run.heads, run.offsets_texts, strict=True)
+    }
+    anchors = [entry.entry_hash for entry in run.heads[: run.anchors]]
+    # The last anchor is the entry that the run goes on from.
+    before = {name: texts[name] for name in anchors[-1:]}
+    entries = {name: text for name, text in texts.items() if name not in anchors}
+    last = run.heads[-1].sequence if run.heads else 0
+    after = {} if until is None else _at(ledger, names, last + 1)
     path: tuple[bytes, ...] = ()
-    begin, behind, reason = 0, 0, ""
+    begin, reason, beside_it = 0, "", [*before, *entries, *after]
     if head is None:
         reason = "no signed head of it is known"
-    elif entries:
+    elif beside_it:
         tree, _ = signing.tree_of(project, ledger, names, head)
-        found = tree.find(leaves.leaf_of(next(iter(entries))), next(iter(entries.values()))[0].sequence - 1)
+        guess = run.heads[max(0, run.anchors - 1)].sequence - 1 if run.heads else 0
+        found = tree.find(leaves.leaf_of(beside_it[0]), guess)
         begin = tree.size if found is None else found
         if not signing.leads_to(tree, head):
             reason = contradiction(head, tree.size)
-        elif begin >= head.size:
+        elif begin + (len(before) if entries else 0) >= head.size:
             reason = f"{head}, is older than the period"
         else:
-            end = min(begin + len(entries), head.size)
-            behind, path = len(entries) - (end - begin), tuple(beside(tree, begin, end, head.size))
+            path = tuple(beside(tree, begin, min(begin + len(beside_it), head.size), head.size))
     return PackedChain(
         pipeline=sink.pipeline,
         sink=sink.sink,
-        texts=tuple(sealed_text(entry, text) for entry, text in entries.values()),
-        hashes=tuple(entries),
+        before=next(iter(before.values()), None),
+        texts=tuple(entries.values()),
+        after=next(iter(after.values()), None),
         begin=begin,
         path=path,
-        behind=len(entries) if reason else behind,
         note=head.note if head is not None and not reason else "",
         reason=reason,
         answer=report.answer_of(sink),
-        figures={name: getattr(sink, name) for name in _FIGURES},
     )
+
+
+def _at(ledger: Ledger, names: tuple[str, str], sequence: int) -> dict[str, str]:
+    """The entry at a place of a chain, by its hash; empty where there is none."""
+    found = columns.entries(ledger.store.read(replace(Filter.of(*names), above=sequence - 1, upto=sequence)))
+    return {entry.entry_hash: sealed_text(entry, offsets_text(entry.offsets)) for entry in found[:1]}

@@ -25,10 +25,18 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
 _LINKS = re.compile(r"(@|#|://|\bwww)")
 
 
-def html(template: str, script: str = "page.js", templates: Path | None = None, **values: Any) -> str:
+def html(
+    template: str,
+    script: str = "page.js",
+    templates: Path | None = None,
+    *,
+    sealed_style: str = "",
+    **values: Any,
+) -> str:
     """Renders a `*.html.j2` template with one of recon's scripts; its content security policy allows no other.
 
-    `templates` is a folder of the user's, whose files replace or extend recon's.
+    `templates` is a folder of the user's, whose files replace or extend recon's. A page with `sealed_style`, a file
+    behind page.css, has no style but these two, and the policy allows no other.
 
     Raises:
         ConfigError: a template of that folder has a fault.
@@ -36,15 +44,22 @@ def html(template: str, script: str = "page.js", templates: Path | None = None, 
     from markupsafe import Markup
 
     source = (_TEMPLATES / script).read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+    names = ("page.css", sealed_style) if sealed_style else ("page.css",)
+    style = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in names)
+    styles = f"{_source(style)}; form-action 'none'; base-uri 'none'" if sealed_style else "'unsafe-inline'"
     page = {
         **values,
         "script": Markup(source),  # our own files, without any data in them
-        "style": Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "style": Markup(style),
         # No network and no script but ours, whatever text the data contains.
-        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:",
+        "policy": f"default-src 'none'; style-src {styles}; script-src {_source(source)}; img-src data:",
     }
     return _rendered(template, page, templates, escape=True)
+
+
+def _source(text: str) -> str:
+    """A source expression of a content security policy that allows this text alone."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def fragment(template: str, **values: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from recon.audits import pack as packs
 from recon.audits.pack import pack
 from recon.base.errors import ConfigError
+from recon.model.pack import figures_of
 from recon.reports.pack import render
 from recon.write.ledger import open_ledger
 from recon.write.ledger.heads import leaves, merkle
@@ -24,19 +24,12 @@ def test_a_pack_has_what_leads_from_the_entries_to_the_head(tmp_path: Path) -> N
     document = publish_heads(project)
     grow(project, 2)
     orders, copy = pack(project, *PERIOD).chains
-    assert [hashlib.sha256(text.encode()).hexdigest() for text in orders.texts] == list(orders.hashes)
-    assert (orders.begin, orders.behind, orders.note) == (0, 2, document.heads[0].note)
-    assert orders.path == ()
-    assert orders.figures == {
-        "batches": 7,
-        "offsets": 140,
-        "rows_written": 140,
-        "rows_filtered": 0,
-        "rows_quarantined": 0,
-    }
+    assert (orders.begin, len(orders.texts), orders.note) == (0, 7, document.heads[0].note)
+    assert (orders.path, orders.before, orders.after) == ((), None, None)
+    assert [figure.value for figure in figures_of(orders.texts).values()] == [7, 140, 140, 0, 0]
     assert (copy.texts, copy.note, copy.reason) == ((), "", "no signed head of it is known")
     page = render(pack(project, *PERIOD))
-    assert "Not verified yet" in page and "http" not in page.split("<body>")[1].split("data-check")[0]
+    assert "Not checked yet" in page and "http" not in page.split("<body>")[1].split("</main>")[0]
 
 
 @pytest.mark.parametrize(("size", "begin", "end"), [(1, 0, 1), (7, 2, 5), (8, 0, 8), (13, 12, 13), (33, 5, 32)])
@@ -76,7 +69,7 @@ def test_a_head_that_is_older_than_the_period(tmp_path: Path) -> None:
     ledger = open_ledger(project)
     ledger.append(entry(2, at=AT + timedelta(days=1)))
     (chain,) = pack(project, "2026-11-21", "2026-11-22").chains
-    assert (len(chain.texts), chain.behind) == (1, 1)
+    assert (len(chain.texts), chain.before is None, chain.note) == (1, False, "")
     assert "is older than the period" in chain.reason
 
 

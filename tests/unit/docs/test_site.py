@@ -72,7 +72,6 @@ def test_the_site_has_the_pages_and_what_is_made_for_them(site: Path) -> None:
         ("report", ("report", "trends")),
         ("compliance", ("compliance", "compliance_controls", "compliance_records")),
         ("sample", ("sample",)),
-        ("pack", ("pack",)),
     ],
 )
 def test_a_sample_has_every_section_that_its_report_may_have(site: Path, sample: str, templates: Sequence[str]) -> None:
