@@ -561,19 +561,21 @@ class _Reader:
         signed: Mapping[str, tuple[datetime, str]],
         of_sink: dict[str, SinkProof],
         results: dict[str, str],
-        damaged: dict[str, str],
+        damaged: dict[str, Tampering],
     ) -> None:
         """Adds that results of an audit are not those that its signed head covers: when it was signed, and a sentence.
 
-        A state from before that may be an older copy, as the results may be: nothing rests on it.
+        A state from before that may be an older copy, as the results may be: what is open in it stays, and nothing is
+        proved by it.
         """
         for sink, (at, sentence) in signed.items():
-            state = of_sink.get(sink)
+            state, tampering = of_sink.get(sink), Tampering(sentence, about=f"results signed {at:%Y-%m-%dT%H:%M:%SZ}")
             if state is not None and (state.audited_at or state.at) > at:
                 results.setdefault(sink, sentence)
-            elif sink not in results:
-                of_sink.pop(sink, None)
-                damaged.setdefault(sink, sentence)
+            elif sink not in results and (state is None or not state.is_accepted(tampering)):
+                damaged.setdefault(sink, tampering)
+                if state is not None:
+                    of_sink[sink] = state.of_open_alone
 
     def _with_gone(self, ledger: Ledger, proofs: Proofs) -> Proofs:
         """With the states of sinks that the query had under names which recon.yml no longer has.
