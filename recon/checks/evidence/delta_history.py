@@ -14,7 +14,7 @@ from recon.base.lazy import np
 from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.judge.account.own_rows import lost_own
-from recon.judge.case import SinkCase
+from recon.judge.case import SinkCase, with_deletions
 from recon.judge.findings import Findings, exactly, no_entries, quiet
 from recon.judge.history.lost_files import judge_files
 from recon.judge.history.recon_commits import judge_claims, judge_repeated, judge_unrecorded
@@ -70,6 +70,7 @@ class DeltaHistory(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
+        witnesses = with_deletions(witnesses)
         case = SinkCase(witnesses)
         ledger, history = case.entered, case.history
         if recheck(case.proof, ledger, self.test):

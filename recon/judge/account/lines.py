@@ -62,7 +62,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts.repaired), _COUNTED),
+        *_cut(ranges.take(counted), _gone(case, topics), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -209,6 +209,28 @@ def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
 def _is_remembered(open_: OpenFinding) -> bool:
     """Whether an earlier audit found offsets without a row, and nobody answered; counts do not bring them back."""
     return open_.check == CHECK and open_.is_loss
+
+
+def _gone(case: SinkCase, topics: Sequence[Topic]) -> _Known:
+    """The offsets that had a row by the counts of the write, and whose rows are known to be gone since."""
+    found = dict(_of_findings(case.proof, topics, _is_remembered, case.counts.repaired))
+    names = [name for _, name, _ in topics]
+    for where, spans, how in _deleted(case):
+        if names.count(where[0]) == 1:
+            place = (names.index(where[0]), where[1])
+            mine = [(span, OffsetClass.REMOVED, how) for span in spans]
+            found[place] = [*mine, *found.get(place, ())]
+    return found
+
+
+def _deleted(case: SinkCase) -> Iterator[tuple[tuple[str, int], Spans, HowKnown]]:
+    """The offsets whose rows declared deletions took: as declared, and younger ones."""
+    if case.table is None:
+        return
+    yield from ((where, spans, HowKnown.DECLARED) for where, spans in case.table.as_declared.items())
+    for deletion in case.table.deletions.values():
+        young, _ = case.table.outside_of(deletion)
+        yield from ((where, spans, HowKnown.FILES) for where, spans in young.items())
 
 
 def _of_findings(

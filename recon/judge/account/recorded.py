@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, classified, folded
+from recon.judge.history.table_history import rows_lost
 from recon.judge.row_counts import Piece, inside
 from recon.judge.rows.quarantine import waiting
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition, by_partition
 from recon.model import Code, RowGroup
 from recon.model.account import HowKnown, OffsetClass
+from recon.model.deletion import Deletion
 from recon.model.grouping import spans_by
 from recon.model.offsets import GrowingSpans, Spans
 from recon.model.once import kept
@@ -130,7 +132,76 @@ def filtered(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
             yield from classified(pieces, OffsetClass.FILTERED, HowKnown.COUNTED)
 
 
-RECORDED: Sequence[Provider] = (in_quarantine, taken_by_release, dropped_again, had_a_row, filtered)
+def deleted_as_declared(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """A commit took their rows that recon.yml declares, and they were old enough, or somebody may delete any."""
+    offsets = _rows_tell_topic(sink, sink.table.as_declared) if sink.table is not None else {}
+    for where, spans in offsets.items():
+        deleted = inside(left.by_partition.get(where, ()), spans)
+        yield from classified(deleted, OffsetClass.REMOVED, HowKnown.DECLARED)
+
+
+def deleted_otherwise(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """Such a commit took their rows, and they were younger than declared, or nobody knows their age."""
+    for deletion in sink.table.deletions.values() if sink.table is not None else ():
+        found = list(_outside(sink, deletion, left))
+        yield from found
+        left = left.without(found)
+
+
+def _outside(sink: SinkRows, deletion: Deletion, left: OpenOffsets) -> Iterator[Classified]:
+    """The offsets whose rows one commit took, and not as declared."""
+    if sink.table is None:
+        return
+    young, ageless = (_rows_tell_topic(sink, of) for of in sink.table.outside_of(deletion))
+    by, taken = (deletion.version,), f"had a row each, which version {deletion.version} deleted"
+    younger = Told(Code.GAP, f"{taken}: they were younger than declared ({deletion.label})", records=True, by=by)
+    unknown = Told(Code.INCONCLUSIVE, f"{taken} as declared ({deletion.label}), but their age is not known", by=by)
+    for where, spans in young.items():
+        gone = inside(left.by_partition.get(where, ()), spans)
+        yield from classified(gone, OffsetClass.REMOVED, HowKnown.FILES, younger)
+    for where, spans in ageless.items():
+        gone = inside(left.by_partition.get(where, ()), spans)
+        yield from classified(gone, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, unknown)
+
+
+def _rows_tell_topic(sink: SinkRows, offsets: Mapping[TopicPartition, Spans]) -> Mapping[TopicPartition, Spans]:
+    """Offsets of topic partitions of which one topic was read: rows do not say which of several they are of."""
+    judged = sink.counts.judged
+    return {where: of for where, of in offsets.items() if where in judged and judged[where].incarnations == 1}
+
+
+def perhaps_deleted_as_declared(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """They had a row; a declared deletion may have taken it, and which rows it took is not known.
+
+    Where more rows are gone than such commits took, it tells nothing of any.
+    """
+    unknown = {} if sink.table is None else {v: of for v, of in sink.table.deletions.items() if of.unknown}
+    had = [piece for entry in left.by_entry if _had(sink, entry) for piece in left.by_entry[entry]]
+    if not unknown or sink.table is None:
+        return
+    gone = [p for p in had if (sink.ledger.heads[p.entry].sink_version or 0) < max(unknown)]
+    taken = [rows_lost(sink.table.log.commits[version]) for version in unknown]
+    if None in taken or sum(piece.size for piece in gone) > sum(rows or 0 for rows in taken):
+        return
+    deletion = unknown[max(unknown)]
+    what = (
+        f"had a row each; version {deletion.version} deleted rows as declared ({deletion.label}), and whether these "
+        f"were among them, and their age, is not known: {deletion.unknown}"
+    )
+    told = Told(Code.INCONCLUSIVE, what, by=tuple(unknown))
+    yield from classified(gone, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
+
+
+RECORDED: Sequence[Provider] = (
+    deleted_as_declared,
+    deleted_otherwise,
+    in_quarantine,
+    taken_by_release,
+    dropped_again,
+    perhaps_deleted_as_declared,
+    had_a_row,
+    filtered,
+)
 
 
 @kept
