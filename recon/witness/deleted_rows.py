@@ -191,8 +191,8 @@ def compared(question: AskedDeletion, tables: Any, changed: str = "") -> Deleted
             gone[where] = deleted
     older: dict[TopicPartition, Spans] = {}
     ageless: dict[TopicPartition, Spans] = {}
-    limit = None if question.before is None else micros(question.before)
-    for where, offsets in gone.items() if limit is not None and question.column else ():
+    limit = 0 if question.before is None else micros(question.before)
+    for where, offsets in gone.items() if question.column else ():
         newest = _newest(before[where], offsets)
         older[where] = Spans.of_offsets(offsets[newest < limit].tolist())
         ageless[where] = Spans.of_offsets(offsets[newest == _NO_TIME].tolist())

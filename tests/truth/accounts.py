@@ -36,7 +36,8 @@ def wrong_in(world: World, account: SinkAccount, ledger: LedgerSlice, answer: An
             places.add((source, *place))
             if topic_id is not None and (wrong := _wrong(world, place, line, answer)):
                 yield f"{wrong}: {place} {line}"
-    harmed = [line for line in account.lines() if line.offset_class in _HARMED and line.how is not HowKnown.ACCEPTED]
+    answered = (HowKnown.ACCEPTED, HowKnown.DECLARED)
+    harmed = [line for line in account.lines() if line.offset_class in _HARMED and line.how not in answered]
     if answer == "complete" and harmed:
         yield f"the answer is complete: {harmed}"
     unread = sum(line.offsets for line in account.lines() if line.entry < 0)
@@ -65,6 +66,8 @@ def _wrong(world: World, place: Place, line: AccountLine, answer: Answer) -> str
     # A row that another program put there is not the stream's.
     if of_class in _GONE and any(row.place == place and row.batch_id is not None for row in world.rows):
         return "a row has it"
+    if line.how is HowKnown.DECLARED and place not in world.lawful:
+        return "it was not deleted as declared"
     # What Kafka has since an election may be other records; of what nobody read it is not asked offset by offset.
     # docs/limits.md: an entry without counts, where no other shows a filter, has lost what the filter dropped.
     dropped = world.query.filters(place[3])
