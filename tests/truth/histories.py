@@ -31,6 +31,7 @@ from tests.truth.world import (
     Log,
     Place,
     Query,
+    Row,
     Topic,
     World,
 )
@@ -110,8 +111,12 @@ def _retention_deletes(world: World, rng: random.Random) -> None:
     if old:
         gone = {id(row) for row in rng.sample(old, rng.randint(1, len(old)))}
         world.delete(lambda row: id(row) in gone, by=RETENTION)
-        if rng.random() < 0.3:
-            world.vacuum()
+
+
+def _retention_deletes_and_vacuums(world: World, rng: random.Random) -> None:
+    """The same, and which rows these were is not known."""
+    _retention_deletes(world, rng)
+    world.vacuum()
 
 
 def _old(world: World) -> list[Row]:
@@ -644,6 +649,7 @@ HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the
     "stops_in_a_micro_batch",
     "stranger_appends_other_rows",
     "other_pipeline_reads_another_topic",
+    "retention_deletes",
 }
 
 # Acts of which all is said once it is accepted: doubled rows are said anew where others are doubled beside them.
@@ -663,6 +669,7 @@ FAULTS: dict[str, Act] = {
         _sink_loses,
         _deletes,
         _retention_deletes,
+        _retention_deletes_and_vacuums,
         _retention_deletes_too_much,
         _restores,
         _appends_again,

@@ -482,6 +482,8 @@ def audit(
         world.lost_unread.clear()
     if sources_of is not WithoutKafka and not only:
         world.sees_open()
+    if options.goes_on and not only and sources_of is WorldSources:
+        world.seen |= {*world.deleted}
     assert_subjects(results)
     assert unlisted(results) == set(), "docs/evidence_checks.md lists the codes of each check"
     seen = evidence.of_sink(SINK)

@@ -31,7 +31,18 @@ from recon.project import Sink
 from recon.write.ledger.ledger import Ledger
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore, memory_ledger
-from tests.truth.world import ELSEWHERE, ELSEWHERES_PIPELINE, PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
+from tests.truth.world import (
+    ELSEWHERE,
+    ELSEWHERES_PIPELINE,
+    PIPELINE,
+    SINK,
+    TOPIC,
+    Log,
+    Query,
+    Row,
+    Topic,
+    World,
+)
 
 Story = Callable[[], tuple[World, Judgement]]
 STORIES: dict[str, CatalogueCase] = {}

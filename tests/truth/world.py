@@ -182,6 +182,7 @@ class World:
         self.written: dict[int, int] = {}  # rows in the files that each version added
         self.read_at: dict[Place, datetime] = {}  # when the stream read past a record first
         self.deleted: dict[int, list[Row]] = {}  # the rows that a DELETE took
+        self.seen: set[int] = set()  # of these, the versions that an audit judged which remembers it
         self.vacuumed: set[int] = set()  # the versions of which VACUUM removed the files that they had replaced
         self.lawful: set[Place] = set()  # records whose row the retention job deleted, and that were old enough
         self.lawful_then: dict[int, set[Place]] = {}  # the same at each version but the newest
@@ -789,7 +790,7 @@ class World:
             version = self.commit("DELETE", removed=removed, operation_parameters=predicate, **made)
             self.deleted[version] = [row for row in self.rows if gone(row)]
             if by == RETENTION:
-                live = Counter(row.place for row in kept)
+                live = Counter(row.place for row in kept if row.batch_id is not None)
                 self.lawful |= {r.place for r in self.deleted[version] if self.is_old(r) and not live[r.place]}
         else:
             files: dict[tuple[int, Place], list[Row]] = {}
@@ -882,6 +883,8 @@ class World:
         """The log's files but the newest are cleaned up behind a checkpoint."""
         first = max(min(self.commits), max(self.commits) - keep + 1)
         self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
+        # Who deleted rows that are gone, nothing shows any more.
+        self.settled &= all(version >= first or version in self.seen for version in self.deleted)
         self.tell(f"The table's log is cleaned up: it begins at version {first}.")
 
     def rewrite(self, changed: Callable[[Row], bool], lost: Callable[[Row], bool]) -> None:

@@ -212,25 +212,19 @@ def _is_remembered(open_: OpenFinding) -> bool:
 
 
 def _gone(case: SinkCase, topics: Sequence[Topic]) -> _Known:
-    """The offsets that had a row by the counts of the write, and whose rows are known to be gone since."""
+    """The offsets that had a row by the counts of the write, and whose rows are known to be gone since.
+
+    Where others added rows, one of theirs may be of an offset whose own row was deleted as declared.
+    """
     found = dict(_of_findings(case.proof, topics, _is_remembered, case.counts.repaired))
     names = [name for _, name, _ in topics]
-    for where, spans, how in _deleted(case):
-        if names.count(where[0]) == 1:
-            place = (names.index(where[0]), where[1])
-            mine = [(span, OffsetClass.REMOVED, how) for span in spans]
-            found[place] = [*mine, *found.get(place, ())]
+    known = (OffsetClass.REMOVED, HowKnown.DECLARED)
+    known = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING) if added_by_others(case) else known
+    for (topic, partition), spans in case.table.as_declared.items() if case.table is not None else ():
+        if names.count(topic) == 1:
+            place = (names.index(topic), partition)
+            found[place] = [*((span, *known) for span in spans), *found.get(place, ())]
     return found
-
-
-def _deleted(case: SinkCase) -> Iterator[tuple[tuple[str, int], Spans, HowKnown]]:
-    """The offsets whose rows declared deletions took: as declared, and younger ones."""
-    if case.table is None:
-        return
-    yield from ((where, spans, HowKnown.DECLARED) for where, spans in case.table.as_declared.items())
-    for deletion in case.table.deletions.values():
-        young, _ = case.table.outside_of(deletion)
-        yield from ((where, spans, HowKnown.FILES) for where, spans in young.items())
 
 
 def _of_findings(

@@ -171,21 +171,26 @@ def _rows_tell_topic(sink: SinkRows, offsets: Mapping[TopicPartition, Spans]) ->
 
 
 def perhaps_deleted_as_declared(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
-    """They had a row; a declared deletion may have taken it, and which rows it took is not known.
+    """They had a row; a declared deletion may have taken it, and which rows it took is not known."""
+    had = [piece for entry in left.by_entry if _had(sink, entry) for piece in left.by_entry[entry]]
+    yield from perhaps_deleted(sink, had)
 
-    Where more rows are gone than such commits took, it tells nothing of any.
+
+def perhaps_deleted(sink: SinkRows, pieces: Sequence[Piece], besides: int = 0) -> Iterator[Classified]:
+    """Offsets whose rows a declared deletion may have taken, of which it is not known which rows it took.
+
+    Where more rows are gone than such commits took, with `besides` others, it tells nothing of any.
     """
     unknown = {} if sink.table is None else {v: of for v, of in sink.table.deletions.items() if of.unknown}
-    had = [piece for entry in left.by_entry if _had(sink, entry) for piece in left.by_entry[entry]]
     if not unknown or sink.table is None:
         return
-    gone = [p for p in had if (sink.ledger.heads[p.entry].sink_version or 0) < max(unknown)]
+    gone = [piece for piece in pieces if (sink.ledger.heads[piece.entry].sink_version or 0) < max(unknown)]
     taken = [rows_lost(sink.table.log.commits[version]) for version in unknown]
-    if None in taken or sum(piece.size for piece in gone) > sum(rows or 0 for rows in taken):
+    if None in taken or besides + sum(piece.size for piece in gone) > sum(rows or 0 for rows in taken):
         return
     deletion = unknown[max(unknown)]
     what = (
-        f"had a row each; version {deletion.version} deleted rows as declared ({deletion.label}), and whether these "
+        f"are in no row; version {deletion.version} deleted rows as declared ({deletion.label}), and whether these "
         f"were among them, and their age, is not known: {deletion.unknown}"
     )
     told = Told(Code.INCONCLUSIVE, what, by=tuple(unknown))
