@@ -20,7 +20,6 @@ MEMORIES: tuple[type[SinkMemory], ...] = (
     EarlierBatches,
     Filtered,
     TableVersion,
-    JudgedDeletions,
     CountedRows,
     OtherRows,
     TableJudged,
@@ -29,6 +28,7 @@ MEMORIES: tuple[type[SinkMemory], ...] = (
     WithoutRecord,
     KafkaLogs,
     KafkaClusters,
+    JudgedDeletions,
 )
 
 
