@@ -485,7 +485,7 @@ def _deleted(table: Table, snapshot: Snapshot | None, question: AskedDeletion) -
     columns = ("*",) if rewrites else (*SOURCE_COLUMNS, *([question.column] if question.column else []))
     try:
         before, after = (_scanned(table, of.snapshot_id, columns) for of in (parent, snapshot))
-        removed, added = (_rows_of_tasks(table, one, other) for one, other in ((before, after), (after, before)))
+        removed, added = _rows_of_tasks(table, before, after), _rows_of_tasks(table, after, before)
         sides = [
             deleted_rows_of.Side(deleted_rows_of.of_columns(_named(rows), rows.num_rows, question.column), left)
             for rows, left in ((removed, False), (added, True))

@@ -96,7 +96,7 @@ def test_a_retention_job_on_an_iceberg_table(make: Make) -> None:
     assert before is not None
     lake.spark.catalog.refreshTable(lake.of.target)
     rows = lake.spark.table(lake.of.target).where("_source_offset > 4 AND _source_offset <> 9")
-    changed = rows.withColumn("value", F.lit("other")).localCheckpoint().writeTo(lake.of.target)
+    changed = rows.withColumn("value", F.lit(b"other")).localCheckpoint().writeTo(lake.of.target)
     # The same job and the same operation as a DELETE that rewrites files, and it changed rows.
     changed.option("snapshot-property.job", "retention").overwrite(F.col("_source_offset") > 4)
     run = lake.audit(keep=False)

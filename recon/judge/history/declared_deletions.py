@@ -168,15 +168,15 @@ def _by_reading(offsets: Offsets, read: ReadBefore | None, of_sink: Known) -> tu
     return old, unknown
 
 
-def both(one: Offsets, other: Offsets) -> Offsets:
+def both(offsets: Offsets, other: Offsets) -> Offsets:
     """The offsets that both have."""
-    common = {where: spans.intersect(other.get(where, Spans())) for where, spans in one.items()}
+    common = {where: spans.intersect(other.get(where, Spans())) for where, spans in offsets.items()}
     return {where: spans for where, spans in common.items() if spans}
 
 
-def without(one: Offsets, other: Offsets) -> Offsets:
+def without(offsets: Offsets, other: Offsets) -> Offsets:
     """The offsets that the other does not have."""
-    left = {where: spans.minus(other.get(where, Spans())) for where, spans in one.items()}
+    left = {where: spans.minus(other.get(where, Spans())) for where, spans in offsets.items()}
     return {where: spans for where, spans in left.items() if spans}
 
 
