@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, classified, folded
 from recon.judge.history.table_history import rows_lost
@@ -181,20 +181,32 @@ def perhaps_deleted(sink: SinkRows, pieces: Sequence[Piece], besides: int = 0) -
 
     Where more rows are gone than such commits took, with `besides` others, it tells nothing of any.
     """
-    unknown = {} if sink.table is None else {v: of for v, of in sink.table.deletions.items() if of.unknown}
-    if not unknown or sink.table is None:
+    unknown = _unknown_deletions(sink)
+    newest = max(unknown, default=-1)
+    gone = [piece for piece in pieces if (sink.ledger.heads[piece.entry].sink_version or 0) < newest]
+    if not gone or besides + sum(piece.size for piece in gone) > _taken_by(sink, unknown):
         return
-    gone = [piece for piece in pieces if (sink.ledger.heads[piece.entry].sink_version or 0) < max(unknown)]
-    taken = [rows_lost(sink.table.log.commits[version]) for version in unknown]
-    if None in taken or besides + sum(piece.size for piece in gone) > sum(rows or 0 for rows in taken):
-        return
-    deletion = unknown[max(unknown)]
+    deletion = unknown[newest]
     what = (
         f"are in no row; version {deletion.version} deleted rows as declared ({deletion.label}), and whether these "
         f"were among them, and their age, is not known: {deletion.unknown}"
     )
     told = Told(Code.INCONCLUSIVE, what, by=tuple(unknown))
     yield from classified(gone, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
+
+
+def _unknown_deletions(sink: SinkRows) -> Mapping[int, Deletion]:
+    """The declared deletions of which it is not known which rows they took, by version."""
+    known = sink.table.deletions if sink.table is not None else {}
+    return {version: deletion for version, deletion in known.items() if deletion.unknown}
+
+
+def _taken_by(sink: SinkRows, versions: Iterable[int]) -> int:
+    """How many rows some versions took; 0 where one of them does not say it."""
+    commits = sink.table.log.commits if sink.table is not None else {}
+    taken = [rows_lost(commits[version]) for version in versions]
+    known = [rows for rows in taken if rows is not None]
+    return sum(known) if len(known) == len(taken) else 0
 
 
 RECORDED: Sequence[Provider] = (

@@ -43,14 +43,18 @@ def _names(declared: DeclaredDeletion, commit: TableCommit) -> bool:
     """Whether a commit is a deletion, and was made by whom a declaration names."""
     if commit.stamp is not None or not commit.is_deletion or not commit.files_removed:
         return False
-    wanted, found = declared.user_metadata, commit.user_metadata or ""
     condition = str(commit.operation_parameters.get("predicate") or "")
     return (
-        (not wanted or found == wanted or (wanted.endswith("*") and found.startswith(wanted[:-1])))
+        _begins(commit.user_metadata or "", declared.user_metadata)
         and _holds(commit.made_by, declared.made_by)
         and _holds(commit.properties, declared.properties)
         and (not declared.columns or _names_alone(condition, declared.columns))
     )
+
+
+def _begins(found: str, wanted: str) -> bool:
+    """Whether a text is the wanted one, or begins with what stands before its `*`; "" is any."""
+    return not wanted or found == wanted or (wanted.endswith("*") and found.startswith(wanted[:-1]))
 
 
 def _holds(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

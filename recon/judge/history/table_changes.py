@@ -29,8 +29,7 @@ def judge_changes(
     """
     if all(head.sink_version is None for head in history.heads):
         return
-    for deletion in history.judged_deletions:
-        _report_deletion(deletion, history, findings)
+    _report_deletions(history, findings)
     for commit in history.own_removals:
         if history.oldest_standing < commit.version:
             _report_mutation(commit, findings)
@@ -44,6 +43,11 @@ def judge_changes(
     _report_undone(history, findings)
     if history.strangers:
         _report_strangers(history, findings, by_rows=by_rows)
+
+
+def _report_deletions(history: TableHistory, findings: Findings) -> None:
+    for deletion in history.judged_deletions:
+        _report_deletion(deletion, history, findings)
 
 
 def _report_deletion(deletion: Deletion, history: TableHistory, findings: Findings) -> None:

@@ -528,13 +528,18 @@ class TableHistory(SinkHistory):
     @cached_property
     def _named(self) -> Mapping[int, tuple[TableCommit, DeclaredDeletion]]:
         """The commits that count, that a declaration names, and that no earlier audit judged."""
-        if not self.declared:
-            return {}
-        before, first = {of.version for of in self._judged_before}, self._first_of_others
+        before = {of.version for of in self._judged_before}
+        commits = (commit for commit in self._perhaps_declared if commit.version not in before)
+        found = ((commit, declared_for(commit, self.declared)) for commit in commits)
+        return {commit.version: (commit, declared) for commit, declared in found if declared is not None}
+
+    @property
+    def _perhaps_declared(self) -> Sequence[TableCommit]:
+        """The commits that this audit looks at; none where recon.yml declares no deletion."""
+        first = self._first_of_others
         first = first if self.is_complete else min(first, self.looked_up_to)
-        commits = (c for c in self.acting if c.version > first or c.version in self._acting_again)
-        found = ((c, declared_for(c, self.declared)) for c in commits if c.version not in before)
-        return {c.version: (c, of) for c, of in found if of is not None}
+        acting = self.acting if self.declared else ()
+        return [commit for commit in acting if commit.version > first or commit.version in self._acting_again]
 
     @cached_property
     def deletions_before(self) -> JudgedDeletions | None:
