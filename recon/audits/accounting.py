@@ -27,6 +27,8 @@ def sums_of(account: SinkAccount) -> OffsetSums:
     was_read = account.entry >= 0
     read = account if was_read.all() else account.take(was_read)
     of_class = read.sums
+    declared = read.offsets[read.how == KNOWN.index(HowKnown.DECLARED)]
+    deleted = int(declared.sum())
     return OffsetSums(
         offsets=read.read,
         rows=of_class[OffsetClass.IN_A_ROW],
@@ -37,8 +39,9 @@ def sums_of(account: SinkAccount) -> OffsetSums:
         compacted=of_class[OffsetClass.COMPACTED],
         without_record=of_class[OffsetClass.WITHOUT_RECORD],
         lost=of_class[OffsetClass.DELETED],
-        removed=of_class[OffsetClass.REMOVED],
+        removed=of_class[OffsetClass.REMOVED] - deleted,
         missing=of_class[OffsetClass.LOST],
         undecided=of_class[OffsetClass.NOT_KNOWN],
+        deleted=deleted,
         rows_read=bool((read.how == KNOWN.index(HowKnown.ROWS)).any()),
     )

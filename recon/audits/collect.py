@@ -52,8 +52,9 @@ from recon.model import (
     known,
     parse_offsets,
 )
+from recon.model.deletion import AskedDeletion, DeletedRows
 from recon.model.erasure import Erasure
-from recon.model.evidence import Answers, Questions, joined
+from recon.model.evidence import Answers, Questions, ReadBefore, SeenDeletions, joined
 from recon.model.offsets import Span
 from recon.model.positions import is_kafka
 from recon.model.proof import Proofs, SinkProof, Tampering
@@ -216,6 +217,7 @@ def _collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: d
         placed_by_rows=pipeline.placed_by_rows,
         source_columns=_source_columns(pipeline),
         proofs=proofs,
+        deletes={sink.name: sink.declared_deletions for sink in pipeline.sinks if sink.deletes},
         declared=DeclaredRows(
             filters=pipeline.rows.filters, explodes=pipeline.rows.explodes, max_filtered=pipeline.max_filtered
         ),
@@ -287,7 +289,12 @@ class Evidence:
         if bound.sink is None:
             return replace(seen, reader=Reading(ask=self.answer))
         sink = bound.sink
-        reading = Reading(partial(self._rows_of, sink), partial(self._commit_rows_of, sink), self.answer)
+        reading = Reading(
+            partial(self._rows_of, sink),
+            partial(self._commit_rows_of, sink),
+            self.answer,
+            partial(self._deletions_of, sink),
+        )
         return replace(seen, reader=reading)
 
     def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
@@ -309,6 +316,26 @@ class Evidence:
             read = dict.fromkeys(versions, _unforeseen("commit_rows", error))
         self._commit_rows.setdefault(sink, {}).update(read)
         return read
+
+    def _deletions_of(self, sink: str, asked: Sequence[AskedDeletion], instants: Collection[datetime]) -> SeenDeletions:
+        """What was read of these, each once in an audit."""
+        seen = self.witnesses.deletions.get(sink, SeenDeletions())
+        asked = [question for question in asked if question.version not in seen.rows]
+        instants = [at for at in instants if at not in seen.read_before]
+        rows: Mapping[int, DeletedRows | Unavailable]
+        try:
+            rows = self._reader.deleted_rows(sink, asked)
+        except Exception as error:  # whatever a store raises: nothing was looked at
+            rows = dict.fromkeys((question.version for question in asked), _unforeseen("deleted_rows", error))
+        read_before: dict[datetime, ReadBefore | Unavailable] = {}
+        for at in instants:
+            try:
+                read_before[at] = self._reader.read_before(sink, at)
+            except Exception as error:  # whatever the ledger's store raises
+                read_before[at] = _unforeseen("ledgers", error)
+        seen = seen.joined(SeenDeletions(rows=rows, read_before=read_before))
+        self.witnesses = replace(self.witnesses, deletions={**self.witnesses.deletions, sink: seen})
+        return seen
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
         """What Kafka's own records say about some offsets; nothing where Kafka could not be read before."""
@@ -839,6 +866,20 @@ class _Reader:
         """The rows of some commits of a sink that is a Delta table."""
         sink = next(s for s in self._sinks if s.name == sink_name)
         return self.sources.commit_rows(sink, versions)
+
+    def deleted_rows(self, sink_name: str, asked: Sequence[AskedDeletion]) -> Mapping[int, DeletedRows | Unavailable]:
+        """The rows that some commits of a sink deleted."""
+        return self.sources.deleted_rows(next(s for s in self._sinks if s.name == sink_name), asked) if asked else {}
+
+    def read_before(self, sink_name: str, at: datetime) -> ReadBefore:
+        """How far the stream had read at an instant, for a sink: what the entries before it read, by topic id."""
+        of_sink = self.sources.ledger().before(self.sources.pipeline.name, sink_name, at)
+        ends: dict[tuple[str, int], dict[str | None, int]] = {}
+        for entry in range(len(of_sink.heads)):
+            for read in of_sink.ranges.of(entry):
+                of_partition = ends.setdefault((read.topic, read.partition), {})
+                of_partition[read.topic_id] = max(read.end_offset, of_partition.get(read.topic_id, 0))
+        return ends
 
     def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""

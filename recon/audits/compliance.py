@@ -16,7 +16,7 @@ from recon.audits.books import of_ledger
 from recon.audits.control_days import ControlDaysOf, begin_of, unproved
 from recon.audits.controls.catalog import catalog
 from recon.audits.controls.days import Day, covered, days_of
-from recon.audits.exception_history import actions, changes, config_versions, incidents, items_of
+from recon.audits.exception_history import actions, changes, config_versions, deletions, incidents, items_of
 from recon.audits.exceptions import Sightings, exceptions
 from recon.audits.extent import Extent
 from recon.audits.gone import GoneSinks
@@ -195,7 +195,7 @@ def derive(
         incidents=incidents([*found, *edited]),
         actions=actions(slices, [state for of in stored.values() for state in of.states], from_, to),
         config_versions=config_versions(records),
-        changes=changes(found),
+        changes=changes(found, (of for of_pipeline in audits.values() for of in deletions(of_pipeline))),
         books=lines,
     )
     told = (*unproved(report, left_out, begins), *without_books)

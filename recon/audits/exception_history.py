@@ -10,6 +10,7 @@ from typing import Literal
 
 from recon.audits.exceptions import Sightings
 from recon.audits.incidents import Item, cause_of, counts_of, grouped, ranges_of
+from recon.audits.stored_audits import StoredAudit
 from recon.base.text import plural
 from recon.model import Code, EntryHead, LedgerSlice
 from recon.model.compliance import ActionRecord, AuditRecord, ChangeRecord, ConfigVersion, IncidentRecord
@@ -176,8 +177,26 @@ def config_versions(audits: Sequence[AuditRecord]) -> tuple[ConfigVersion, ...]:
     return tuple(found)
 
 
-def changes(exceptions: Iterable[Sightings]) -> tuple[ChangeRecord, ...]:
-    """What audits reported of commits by others, oldest first."""
+def deletions(audits: Iterable[StoredAudit]) -> Iterator[ChangeRecord]:
+    """What audits reported of deletions that recon.yml declares, each once."""
+    seen: set[tuple[object, ...]] = set()
+    for audit in audits:
+        for found in (found for row in audit.rows for found in row["findings"] if found.code is Code.DELETED):
+            subject = (found.pipeline, found.sink, found.about)
+            if subject not in seen:
+                seen.add(subject)
+                yield ChangeRecord(
+                    pipeline=found.pipeline or "",
+                    sink=found.sink,
+                    code=found.code,
+                    what=found.message,
+                    reported_at=audit.generated_at,
+                    versions=found.changed_by or (),
+                )
+
+
+def changes(exceptions: Iterable[Sightings], declared: Iterable[ChangeRecord] = ()) -> tuple[ChangeRecord, ...]:
+    """What audits reported of commits by others, oldest first; `declared` are those that recon.yml declares."""
     found = [
         ChangeRecord(
             pipeline=sightings.record.finding.pipeline or "",
@@ -191,5 +210,8 @@ def changes(exceptions: Iterable[Sightings]) -> tuple[ChangeRecord, ...]:
         if sightings.record.finding.code in _BY_OTHERS or sightings.record.finding.changed_by is not None
     ]
     return tuple(
-        sorted(found, key=lambda change: (change.reported_at, change.pipeline, change.sink or "", change.what))
+        sorted(
+            [*found, *declared],
+            key=lambda change: (change.reported_at, change.pipeline, change.sink or "", change.what),
+        )
     )

@@ -28,12 +28,13 @@ from recon.model import (
     TableLog,
     Unavailable,
 )
+from recon.model.deletion import AskedDeletion, DeletedRows
 from recon.model.erasure import Erasure
 from recon.model.evidence import Answers, Questions
 from recon.model.offsets import OffsetSpan, Span
 from recon.model.wire.columns import OWN_NAMES
 from recon.project import Pipeline, Project, Sink
-from recon.witness import checkpoint, commit_rows, delta_log, quarantine_rows, source_files, source_table
+from recon.witness import checkpoint, commit_rows, deleted_rows, delta_log, quarantine_rows, source_files, source_table
 from recon.witness.kafka_admin import UnreachableError
 from recon.write.ledger import Ledger, quarantined
 from recon.write.ledger.erasures import ErasureTable
@@ -120,6 +121,13 @@ class Sources:
             return open_sink(self.project, self.pipeline.name, sink).commit_rows(versions)
         names = self.pipeline.source_names(sink)
         return commit_rows.read(self._table(sink), versions, names) if names is not None else {}
+
+    def deleted_rows(self, sink: Sink, asked: Sequence[AskedDeletion]) -> Mapping[int, DeletedRows | Unavailable]:
+        """The rows that commits of a Delta or an Iceberg table deleted."""
+        if not sink.is_delta:
+            return open_sink(self.project, self.pipeline.name, sink).deleted_rows(asked)
+        names = self.pipeline.source_names(sink)
+        return deleted_rows.read(self._table(sink), asked, names) if names is not None else {}
 
     def rows_together(self, sink: Sink, versions: Sequence[int]) -> CommitRows | Unavailable:
         """The rows of some versions of a Delta table that a function of the user's own writes, as if one had them."""

@@ -23,6 +23,14 @@ from recon.model.once import Derived
 from recon.model.proof import memory_of
 
 
+def with_deletions(witnesses: Witnesses) -> Witnesses:
+    """The witnesses with what the declared deletions of the judged sink deleted, as far as a check needs to read it."""
+    table = SinkCase(witnesses).table if witnesses.deletes.get(witnesses.sink or "") else None
+    questions = table.questions if table is not None else ()
+    instants = {at for question in questions if (at := question.read_before) is not None}
+    return witnesses.with_deletions([question.rows for question in questions], instants)
+
+
 class SinkCase:
     """One sink in one audit. What is asked for is found once.
 

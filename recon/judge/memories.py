@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from recon.judge.history.quarantine_log import QuarantineJudged
 from recon.judge.history.record_history import OtherRows, TableJudged
 from recon.judge.history.row_balance import CountedRows
-from recon.judge.history.table_history import FormerEntries, TableVersion
+from recon.judge.history.table_history import FormerEntries, JudgedDeletions, TableVersion
 from recon.judge.kafka.clusters import KafkaClusters
 from recon.judge.kafka.judged_logs import KafkaLogs
 from recon.judge.row_counts import Filtered
@@ -29,6 +29,7 @@ MEMORIES: tuple[type[SinkMemory], ...] = (
     KafkaLogs,
     KafkaClusters,
     FormerEntries,
+    JudgedDeletions,
 )
 
 

@@ -46,6 +46,7 @@ class HowKnown(StrEnum):
     LOG = "said by the log"
     REMEMBERED = "remembered"  # an earlier audit saw it
     ACCEPTED = "accepted"
+    DECLARED = "declared deletion"  # by a commit that recon.yml names
     NOTHING = "no witness"
 
 

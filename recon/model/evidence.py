@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from recon.model.deletion import AskedDeletion, DeclaredDeletion, DeletedRows
 from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.progress import ProgressWitness
@@ -247,6 +248,7 @@ class TableCommit:
         by_catalog: whether a catalog takes the table's commits from this one on; None where the commit does not say.
         removed_rows_of: the versions that wrote the rows of the files that the commit removed; None where it is not
             known of one of the files.
+        properties: the summary of an Iceberg snapshot.
     """
 
     version: int
@@ -269,6 +271,13 @@ class TableCommit:
     left_nothing: bool | None = None
     by_catalog: bool | None = None
     removed_rows_of: frozenset[int] | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether the commit says that it deletes rows; Iceberg calls a DELETE that rewrites files OVERWRITE."""
+        operation = self.operation.upper()
+        return operation.startswith("DELETE") or operation == "OVERWRITE"
 
     @cached_property
     def is_merge(self) -> bool:
@@ -577,6 +586,25 @@ class CommitRows:
 WITHOUT_NUMBER = -1  # batch_id of rows that do not say which micro-batch wrote them
 
 
+# By topic and partition: the offset that was read next, for each topic id under which any was read.
+ReadBefore = Mapping[tuple[str, int], Mapping[str | None, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenDeletions:
+    """What was read of declared deletions of one sink.
+
+    `rows` are those that a commit deleted, by version. `read_before` is how far the stream had read, by instant.
+    """
+
+    rows: Mapping[int, DeletedRows | Unavailable] = field(default_factory=dict)
+    read_before: Mapping[datetime, ReadBefore | Unavailable] = field(default_factory=dict)
+
+    def joined(self, later: SeenDeletions) -> SeenDeletions:
+        """What this and a later reading say together."""
+        return SeenDeletions(rows={**self.rows, **later.rows}, read_before={**self.read_before, **later.read_before})
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
@@ -833,6 +861,9 @@ class Reader(Protocol):
     def commit_rows(self, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
         """The rows in the data files that some commits of the judged sink added, without Spark."""
 
+    def deletions(self, asked: Sequence[AskedDeletion], instants: Collection[datetime]) -> SeenDeletions:
+        """The rows that some commits of the judged sink deleted, and how far the stream had read at some instants."""
+
     def answers(self, questions: Questions) -> Answers | Unavailable:
         """What Kafka's own records say about some offsets: a scan of the topic from there on."""
 
@@ -876,6 +907,8 @@ class Witnesses:
         declared: what recon.yml says of the transform.
         commit_rows: by version, the rows of those commits of the sink that a check asks for.
         of_others: of each sink whose rows were read, what `RowsWitness.of_others` says.
+        deletes: by sink, the deletions that recon.yml declares.
+        deletions: by sink, what a check read of its declared deletions.
         reader: reads `rows`, `commit_rows` and `probes` when a check asks (`with_rows` and the like); None where
             nothing more can be read.
     """
@@ -910,6 +943,8 @@ class Witnesses:
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)
     of_others: Mapping[str, Sequence[RowGroup]] = field(default_factory=dict)
+    deletes: Mapping[str, tuple[DeclaredDeletion, ...]] = field(default_factory=dict)
+    deletions: Mapping[str, SeenDeletions] = field(default_factory=dict)
     reader: Reader | None = field(default=None, repr=False, compare=False)
 
     def with_rows(self) -> Witnesses:
@@ -921,6 +956,14 @@ class Witnesses:
         if self.reader is None or not versions:
             return self
         return replace(self, commit_rows={**self.commit_rows, **self.reader.commit_rows(versions)})
+
+    def with_deletions(self, asked: Sequence[AskedDeletion], instants: Collection[datetime]) -> Witnesses:
+        """The same with what some declared deletions of the judged sink deleted, which is read now."""
+        if self.reader is None or not asked:
+            return self
+        sink, read = self.sink or "", self.reader.deletions(asked, instants)
+        seen = self.deletions.get(sink, SeenDeletions()).joined(read)
+        return replace(self, deletions={**self.deletions, sink: seen})
 
     def with_answers(self, questions: Callable[[Witnesses], Questions]) -> Witnesses:
         """The same with Kafka's answers to the questions that they leave, and to those that the answers leave.

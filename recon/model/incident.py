@@ -63,6 +63,7 @@ class OffsetSums:
         without_record: that had no record when they were read, as an earlier audit found.
         lost: that Kafka deleted before they were read.
         removed: whose rows were in the sink, and are not any more; 0 where `rows` are those that were written.
+        deleted: whose rows were deleted since, as recon.yml declares.
         missing: records of which no row is in the sink, though nothing took it away.
         undecided: of which no witness could say what became of them.
         unknown: why `rows` cannot be compared with offsets; "" where they can.
@@ -82,6 +83,7 @@ class OffsetSums:
     undecided: int
     rows_read: bool = False
     unknown: str = ""
+    deleted: int = 0
 
     @property
     def terms(self) -> Mapping[str, int | None]:
@@ -96,6 +98,7 @@ class OffsetSums:
             "without_record",
             "lost",
             "removed",
+            "deleted",
             "missing",
             "undecided",
         )

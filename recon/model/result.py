@@ -58,6 +58,7 @@ class Code(StrEnum):
     REPAIRED = "REPAIRED", Level.INFO  # what an earlier audit refuted, and is in order now
     ACCEPTED = "ACCEPTED", Level.INFO  # a refutation, or an open question, that somebody accepted
     ERASED = "ERASED", Level.INFO  # rows of a person that somebody removed from what recon keeps
+    DELETED = "DELETED", Level.INFO  # rows of the sink that somebody deleted as recon.yml declares
     UNWITNESSED = "UNWITNESSED", Level.WARN  # micro-batches before the ledger's first entry: no proof speaks of them
     STALE_CHECKPOINT = "STALE_CHECKPOINT", Level.WARN  # an older copy: it ends before the ledger does
     LEDGER_MISSING = "LEDGER_MISSING", Level.WARN

@@ -186,6 +186,20 @@ class Pipeline(WithTests):
         return self
 
     @model_validator(mode="after")
+    def _rows_tell_what_was_deleted(self) -> Pipeline:
+        for sink in self.sinks:
+            if sink.deletes and self.source_names(sink) is None:
+                without_columns = "its rows are written without recon, and recon.yml names no source_columns"
+                needed = without_columns if self.of_kafka else f"rows of {self.source.named} carry no offsets"
+                raise BadValue(
+                    f"deletes of sink '{sink.name}' cannot be judged: {needed}, so that nothing shows which records a "
+                    f"deletion took; leave it out{', or name these columns' if self.of_kafka else ''}",
+                    "sinks",
+                    whole=True,
+                )
+        return self
+
+    @model_validator(mode="after")
     def _rows_of_others_carry_no_offsets(self) -> Pipeline:
         for sink in self.sinks if not self.of_kafka else ():
             for key in ("source_columns", "trim_replayed_offsets"):

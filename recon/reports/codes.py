@@ -18,6 +18,7 @@ MEANINGS: Mapping[Code, str] = {
     "rows are there again.",
     Code.ACCEPTED: "A refutation, or an open question, that somebody accepted.",
     Code.ERASED: "Rows of a person were removed from quarantine, stored failures or samples on somebody's request.",
+    Code.DELETED: "Rows of the sink were deleted by a commit that recon.yml names (deletes), and were old enough.",
     Code.UNWITNESSED: "Micro-batches ran before the ledger's first entry: no verdict speaks of them.",
     Code.STALE_CHECKPOINT: "The checkpoint is an older copy: it ends before the ledger does, and the next start reads "
     "offsets again.",

@@ -22,6 +22,7 @@ _TERMS = {
     "without_record": "without a record when they were read",
     "lost": WORDS["lost"],
     "removed": WORDS["removed"],
+    "deleted": "deleted as declared",
     "missing": WORDS["missing"],
     "undecided": WORDS["undecided"],
 }

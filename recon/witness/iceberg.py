@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.base.errors import ConfigError, EvidenceError
+from recon.base.lazy import pa, pc
 from recon.base.limits import S3_S, STATEMENT_S, within
 from recon.base.requirements import how_to_install
 from recon.base.text import first_line
@@ -33,18 +34,20 @@ from recon.model import (
     Unavailable,
     parse_stamp,
 )
+from recon.model.deletion import AskedDeletion, DeletedRows
 from recon.model.evidence import ICEBERG_WORDS
 from recon.model.offsets import Span
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.model.wire.iceberg import MERGED, STAMP, number_property
 from recon.model.wire.values import required_time
 from recon.witness import commit_rows
+from recon.witness import deleted_rows as deleted_rows_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import ManifestFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import DataScan, FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
 MAIN = "main"
@@ -271,6 +274,7 @@ def commit_of(snapshot: Snapshot, rows: Snapshot | None = None) -> TableCommit:
         data_change=operation != "replace" and files_added + files_removed > 0,
         rewrote=counts.rewritten() if operation == "replace" and files_removed else None,
         made_by=_made_by(summary_of(of)),
+        properties=summary_of(of),
         # A DELETE that rewrites every file adds all rows that are left: whether they are others, no count shows.
         left_nothing=counts["total-records"] == counts["added-records"] == 0 and "total-records" in counts.summary,
     )
@@ -464,3 +468,91 @@ def _source_columns(table: Table, file: IcebergFile) -> Any:
 
     with table.io.new_input(file.file_path).open() as stream:
         return commit_rows.as_source_columns(pq.ParquetFile(stream))
+
+
+def deleted_rows(table: Table, asked: Sequence[AskedDeletion]) -> Mapping[int, DeletedRows | Unavailable]:
+    """The rows that each of these versions deleted, or why they were not looked at."""
+    by_version = {number_of(snapshot): snapshot for snapshot in line(table)}
+    return {question.version: _deleted(table, by_version.get(question.version), question) for question in asked}
+
+
+def _deleted(table: Table, snapshot: Snapshot | None, question: AskedDeletion) -> DeletedRows | Unavailable:
+    parent = None if snapshot is None else table.snapshot_by_id(snapshot.parent_snapshot_id or -1)
+    if snapshot is None or parent is None:
+        return Unavailable("deleted_rows", "the snapshot before it was expired")
+    # A DELETE that rewrites files and an UPDATE are one operation: the rows that are left show which of them it was.
+    rewrites = commit_of(snapshot).operation == "OVERWRITE"
+    columns = ("*",) if rewrites else (*SOURCE_COLUMNS, *([question.column] if question.column else []))
+    try:
+        before, after = (_scanned(table, of.snapshot_id, columns) for of in (parent, snapshot))
+        removed, added = _rows_of_tasks(table, before, after), _rows_of_tasks(table, after, before)
+        sides = [
+            deleted_rows_of.Side(deleted_rows_of.of_columns(_named(rows), rows.num_rows, question.column), left)
+            for rows, left in ((removed, False), (added, True))
+        ]
+        found = deleted_rows_of.compared(question, lambda: sides)
+        return found if found.changed or not rewrites else replace(found, changed=_changed(removed, added, found))
+    except FileNotFoundError:
+        return Unavailable("deleted_rows", "data files that it removed are no longer in the store")
+    except Exception as error:  # whatever a store or a damaged file raises: nothing was looked at
+        return Unavailable("deleted_rows", first_line(error))
+
+
+class _Scan(NamedTuple):
+    """The files of a snapshot with those that mark rows of them as deleted, and what is read of them."""
+
+    scan: DataScan
+    tasks: Mapping[tuple[str, frozenset[str]], FileScanTask]
+
+
+def _scanned(table: Table, snapshot_id: int, columns: tuple[str, ...]) -> _Scan:
+    known = [column for column in columns if column == "*" or column in table.schema().column_names]
+    scan = table.scan(selected_fields=tuple(known), snapshot_id=snapshot_id)
+    tasks = {(t.file.file_path, frozenset(d.file_path for d in t.delete_files)): t for t in scan.plan_files()}
+    return _Scan(scan, tasks)
+
+
+def _rows_of_tasks(table: Table, scanned: _Scan, other: _Scan) -> pa.Table:
+    """The rows of the files that another snapshot does not have, or not with the same rows."""
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    tasks = [task for key, task in scanned.tasks.items() if key not in other.tasks]
+    if sum(task.file.record_count for task in tasks) > deleted_rows_of.ROWS_AT_MOST:
+        raise EvidenceError(f"its data files have more than {deleted_rows_of.ROWS_AT_MOST:,} rows")
+    scan = ArrowScan(table.metadata, table.io, scanned.scan.projection(), scanned.scan.row_filter)
+    return scan.to_table(tasks)
+
+
+def _named(rows: pa.Table) -> Mapping[str, Any]:
+    return {name: rows.column(name) for name in rows.column_names}
+
+
+def _changed(removed: pa.Table, added: pa.Table, found: DeletedRows) -> str:
+    """How a commit changed rows that it kept; "" where it did not.
+
+    Raises:
+        EvidenceError: which of the rows was which is not known.
+    """
+    kept = removed.num_rows - added.num_rows == found.rows == sum(of.size for of in found.offsets.values())
+    if not kept or not {*SOURCE_COLUMNS} <= {*added.column_names}:
+        raise EvidenceError(
+            "rows do not all have an offset of their own: whether it changed those it kept is not known"
+        )
+    order = [(name, "ascending") for name in SOURCE_COLUMNS]
+    # Of one record each, so that rows are told apart.
+    places = [added[name].to_pylist() for name in SOURCE_COLUMNS]
+    keys = set(zip(*places, strict=True))
+    if len(keys) != added.num_rows:
+        raise EvidenceError("rows that it kept have the same offset: whether it changed them is not known")
+    mask = [key in keys for key in zip(*(removed[name].to_pylist() for name in SOURCE_COLUMNS), strict=True)]
+    before, after = (_comparable(rows.sort_by(order)) for rows in (removed.filter(pa.array(mask, pa.bool_())), added))
+    return "" if before.equals(after) else "it changed rows that it kept"
+
+
+def _comparable(rows: pa.Table) -> pa.Table:
+    """Rows with NULL for NaN, which is like no other value."""
+    for place, field_ in enumerate(rows.schema):
+        if pa.types.is_floating(field_.type):
+            values = rows.column(place)
+            rows = rows.set_column(place, field_, pc.if_else(pc.is_nan(values), None, values))
+    return rows

@@ -39,7 +39,8 @@ def wrong_in(
             places.add((source, *place))
             if topic_id is not None and (wrong := _wrong(world, place, line, answer, past=past)):
                 yield f"{wrong}: {place} {line}"
-    harmed = [line for line in account.lines() if line.offset_class in _HARMED and line.how is not HowKnown.ACCEPTED]
+    answered = (HowKnown.ACCEPTED, HowKnown.DECLARED)
+    harmed = [line for line in account.lines() if line.offset_class in _HARMED and line.how not in answered]
     if answer == "complete" and harmed:
         yield f"the answer is complete: {harmed}"
     unread = sum(line.offsets for line in account.lines() if line.entry < 0)
@@ -71,6 +72,8 @@ def _wrong(world: World, place: Place, line: AccountLine, answer: Answer, *, pas
     mine = (row for row in world.rows if row.pipeline == PIPELINE and row.batch_id is not None and row.epoch < _STRANGE)
     if of_class in _GONE and not (elected or past) and any(row.place == place for row in mine):
         return "a row has it"
+    if line.how is HowKnown.DECLARED and place not in world.lawful:
+        return "it was not deleted as declared"
     # Of what nobody read Kafka is not asked offset by offset. A record that compaction removed may have had a row.
     # docs/limits.md: an entry without counts, where no other shows a filter, has lost what the filter dropped.
     dropped, compacted = world.query.filters(place[3]), any(log.compacted for log in world.logs)

@@ -24,12 +24,14 @@ from tests.truth.world import (
     ELSEWHERE,
     ELSEWHERES_PIPELINE,
     PIPELINE,
+    RETENTION,
     SINK,
     TOPIC,
     IsolationLevel,
     Log,
     Place,
     Query,
+    Row,
     Topic,
     World,
 )
@@ -111,6 +113,37 @@ def _deletes(world: World, rng: random.Random) -> None:
     if world.rows:
         gone = rng.choice(world.rows)
         world.delete(rng.choice((lambda row: row is gone, lambda row: row.version == gone.version)))
+
+
+def _retention_deletes(world: World, rng: random.Random) -> None:
+    """The job that recon.yml names deletes rows that are old enough."""
+    old = [] if world.skew else _old(world)
+    if old:
+        gone = {id(row) for row in rng.sample(old, rng.randint(1, len(old)))}
+        world.delete(lambda row: id(row) in gone, by=RETENTION)
+
+
+def _retention_deletes_and_vacuums(world: World, rng: random.Random) -> None:
+    """The same, and which rows these were is not known."""
+    _retention_deletes(world, rng)
+    world.vacuum()
+
+
+def _old(world: World) -> list[Row]:
+    """The rows that the retention job may delete; two hours go by, and the stream goes on."""
+    world.tick(hours=2)
+    old = [row for row in world.rows if world.is_old(row)]
+    ran(1, world)
+    return old
+
+
+def _retention_deletes_too_much(world: World, rng: random.Random) -> None:
+    """The same, and it deletes a row besides that is too young."""
+    old = [] if world.skew else _old(world)
+    young = [row for row in world.rows if not world.is_old(row) and row.batch_id is not None]
+    if young:
+        gone = {id(row) for row in [*old[: rng.randint(0, 5)], rng.choice(young)]}
+        world.delete(lambda row: id(row) in gone, by=RETENTION)
 
 
 def _restores(world: World, rng: random.Random) -> None:
@@ -631,10 +664,13 @@ HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the
     "stops_in_a_micro_batch",
     "stranger_appends_other_rows",
     "other_pipeline_reads_another_topic",
+    "retention_deletes",
 }
 
 # Acts of which all is said once it is accepted: doubled rows are said anew where others are doubled beside them.
-LOSSES = frozenset({"skips", "swallows", "inflates", "sink_loses", "deletes", "removes_a_file"})
+LOSSES = frozenset(
+    {"skips", "swallows", "inflates", "sink_loses", "deletes", "removes_a_file", "retention_deletes_too_much"}
+)
 
 FAULTS: dict[str, Act] = {
     fault.__name__.strip("_"): fault
@@ -648,6 +684,9 @@ FAULTS: dict[str, Act] = {
         _loses_and_doubles,
         _sink_loses,
         _deletes,
+        _retention_deletes,
+        _retention_deletes_and_vacuums,
+        _retention_deletes_too_much,
         _restores,
         _appends_again,
         _other_pipeline,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -50,12 +50,14 @@ from recon.model import (
     TableLog,
     Unavailable,
 )
+from recon.model.deletion import AskedDeletion, DeletedRows
 from recon.model.erasure import Erasure
 from recon.model.evidence import Answers, Questions
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from recon.project.model import Rows
+from recon.project.sinks.deletes import Age, DeletedBy, Deletes
 from recon.witness.sink_rows import group_of, repeated
 from recon.write.ledger.ledger import Ledger
 from recon.write.ledger.results import hash_of, rows_of
@@ -65,7 +67,9 @@ from tests.truth.accounts import wrong_in
 from tests.truth.world import (
     ELSEWHERE,
     ELSEWHERES_PIPELINE,
+    KEPT_FOR,
     PIPELINE,
+    RETENTION,
     SINK,
     TOPIC,
     IsolationLevel,
@@ -86,7 +90,10 @@ def project(
     isolation_level: IsolationLevel, topics: tuple[str, ...] = (TOPIC,), elsewhere: tuple[str, ...] = ()
 ) -> Project:
     """A project with every check that "complete" rests on; where topics `elsewhere` are named, with who reads these."""
-    sink = DeltaSink(name=SINK, target="orders", data_tests=tuple(CheckSpec(test=name) for name in _OF_SINK))
+    hours = KEPT_FOR // timedelta(hours=1)
+    deletes = Deletes(by=DeletedBy(user_metadata=RETENTION), older_than=Age(count=hours, period="hour"))
+    tests = tuple(CheckSpec(test=name) for name in _OF_SINK)
+    sink = DeltaSink(name=SINK, target="orders", data_tests=tests, deletes=(deletes,))
     pipeline = Pipeline(
         name=PIPELINE,
         checkpoint="cp",
@@ -195,6 +202,22 @@ class WorldSources(Sources):
             offsets=sum(len(set(mine)) for mine in offsets.values()),
             spans=[OffsetSpan(t, None, p, min(mine), max(mine) + 1) for (t, p), mine in sorted(offsets.items())],
             present=lambda: [Spans.of_offsets(mine) for _, mine in sorted(offsets.items())],
+        )
+
+    @override
+    def deleted_rows(self, sink: Sink, asked: Sequence[AskedDeletion]) -> Mapping[int, DeletedRows | Unavailable]:
+        return {question.version: self._deleted(question.version) for question in asked}
+
+    def _deleted(self, version: int) -> DeletedRows | Unavailable:
+        if version in self.world.vacuumed:
+            return Unavailable("deleted_rows", "data files that it removed are no longer in the store")
+        rows = self.world.deleted[version]
+        places = [row.place for row in rows]
+        offsets: dict[tuple[str, int], list[int]] = {}
+        for topic, _, partition, offset in places:
+            offsets.setdefault((topic, partition), []).append(offset)
+        return DeletedRows(
+            version=version, rows=len(rows), offsets={of: Spans.of_offsets(mine) for of, mine in offsets.items()}
         )
 
     @override
@@ -459,6 +482,8 @@ def audit(
         world.lost_unread.clear()
     if sources_of is not WithoutKafka and not only:
         world.sees_open()
+    if options.goes_on and not only and sources_of is WorldSources:
+        world.seen |= {*world.deleted}
     assert_subjects(results)
     assert unlisted(results) == set(), "docs/evidence_checks.md lists the codes of each check"
     seen = evidence.of_sink(SINK)

@@ -31,7 +31,19 @@ from recon.project import Sink
 from recon.write.ledger.ledger import Ledger
 from tests.truth.judge import DeclaresSeveral, Judgement, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore, memory_ledger
-from tests.truth.world import ELSEWHERE, ELSEWHERES_PIPELINE, PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
+from tests.truth.world import (
+    ELSEWHERE,
+    ELSEWHERES_PIPELINE,
+    PIPELINE,
+    RETENTION,
+    SINK,
+    TOPIC,
+    Log,
+    Query,
+    Row,
+    Topic,
+    World,
+)
 
 Story = Callable[[], tuple[World, Judgement]]
 STORIES: dict[str, CatalogueCase] = {}
@@ -1651,6 +1663,134 @@ def restore_that_takes_rows_away_which_another_had_put_back() -> tuple[World, Ju
     assert "GAP" not in audit(world).codes
     world.restore(deleted)
     return world, audit(world)
+
+
+# -- deletions that recon.yml declares --------------------------------------------------------------------------------
+
+
+def _kept(world: World, batch_id: int) -> None:
+    """The retention job deletes the rows of a micro-batch, two hours after it."""
+    world.tick(hours=2)
+    world.delete(lambda row: row.batch_id == batch_id, by=RETENTION)
+
+
+@of_case(38, never=("MUTATED", "GAP", "INCONCLUSIVE"), explained=("DELETED",))
+def retention_job_of_each_night() -> tuple[World, Judgement]:
+    world = ran(4)
+    for night in range(3):
+        _kept(world, night)
+        judgement = audit(world)
+        assert _deleted(judgement) == {10}, "each night its own"
+        next_day(world)
+    world.vacuum()
+    world.clean_log()
+    judgement = audit(world, full=True)
+    assert judgement.answer == "complete"
+    _kept(world, 3)
+    return world, audit(world)
+
+
+def _deleted(judgement: Judgement) -> set[int | None]:
+    """How many rows were deleted as declared, by each commit that the audit judged."""
+    found = (finding for result in judgement.results for finding in result.findings)
+    return {finding.rows for finding in found if finding.code is Code.DELETED}
+
+
+@of_case(38, "MUTATED", "GAP", explained=("DELETED",))
+def retention_job_deletes_young_rows_as_well() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.tick(hours=2)
+    ran(1, world)
+    world.delete(lambda row: row.batch_id == 0 or (row.batch_id == 2 and row.place[3] == 12), by=RETENTION)
+    judgement = audit(world)
+    assert _deleted(judgement) == {10}
+    assert _gaps(judgement) == {(0, 12, 13), (1, 12, 13)}
+    return world, judgement
+
+
+@of_case(38, "MUTATED", "GAP", explained=("DELETED",))
+def retention_job_and_somebody_else() -> tuple[World, Judgement]:
+    world = ran(3)
+    _kept(world, 0)
+    world.delete(lambda row: row.place == (TOPIC, "id-1", 0, 7))
+    judgement = audit(world)
+    assert _gaps(judgement) == {(0, 7, 8)}
+    return world, judgement
+
+
+@of_case(38, "GAP", explained=("DELETED",))
+def retention_job_deletes_a_micro_batch_that_lost_a_record() -> tuple[World, Judgement]:
+    world = ran(1)
+    world.produce(5)
+    world.micro_batch(lose=(2,))
+    ran(1, world)
+    _kept(world, 1)
+    judgement = audit(world)
+    assert _gaps(judgement) == {(0, 7, 8)}, "what was never there is lost, whatever was deleted"
+    return world, judgement
+
+
+@of_case(38, "MUTATED", never=("GAP",))
+def retention_job_whose_deletion_is_restored() -> tuple[World, Judgement]:
+    world = ran(3)
+    _kept(world, 0)
+    assert audit(world).answer == "complete"
+    world.restore(max(world.commits) - 1)
+    assert not world.lawful
+    audit(world)
+    world.delete(lambda row: row.batch_id == 0)
+    assert {"GAP", "MUTATED"} <= audit(world).codes, "the second time somebody else did it"
+    world.restore(max(world.commits) - 1)
+    return world, audit(world)
+
+
+@of_case(38, "INCONCLUSIVE", never=("GAP", "MUTATED"))
+def retention_job_and_vacuum_before_the_audit() -> tuple[World, Judgement]:
+    world = ran(3)
+    _kept(world, 0)
+    world.vacuum()
+    return world, audit(world)
+
+
+@of_case(38, "GAP", "MUTATED")
+def rows_that_the_retention_job_deleted_are_written_again_and_lost() -> tuple[World, Judgement]:
+    world = ran(3)
+    _kept(world, 0)
+    audit(world)
+    world.new_checkpoint({(TOPIC, p): 0 for p in range(2)})
+    world.micro_batch(most=5)
+    world.delete(lambda row: row.epoch == 1)
+    return world, audit(world)
+
+
+@of_case(38, never=("GAP", "INCONCLUSIVE"), explained=("DELETED",))
+def retention_job_in_a_table_of_two_pipelines() -> tuple[World, Judgement]:
+    world = World()
+    world.topics[ELSEWHERE] = Topic(ELSEWHERE, "id-c", [Log()])
+    ran(3, world)
+    world.produce(topic=ELSEWHERE)
+    _written_by(world, Query(pipeline=ELSEWHERES_PIPELINE, query_id="q-9", topics=(ELSEWHERE,)), 1)
+    world.tick(hours=2)
+    world.delete(lambda row: row.batch_id == 0, by=RETENTION)
+    judgement = audit(world)
+    assert _deleted(judgement) == {10}, "its own rows"
+    return world, judgement
+
+
+@of_case(38, "GAP", "MUTATED")
+def a_deletion_that_somebody_accepts_each_night() -> tuple[World, Judgement]:
+    world = ran(5)
+    audit(world)
+    for night in range(3):
+        world.tick(days=1)
+        world.delete(lambda row, night=night: row.batch_id == night)  # type: ignore[misc]
+        ran(1, world)
+        judgement = audit(world, full=True)
+        open_ = {span for span in _gaps(judgement) if span[0] is not None}
+        assert open_ == {(p, 5 * night, 5 * night + 5) for p in range(2)}, "each night its own"
+        if night < 2:
+            accepted(world, lambda finding: True)
+    return world, judgement
 
 
 @of_case(73)

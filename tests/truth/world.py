@@ -24,6 +24,7 @@ from tests.truth.memory import memory_ledger
 
 PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
 ELSEWHERE, ELSEWHERES_PIPELINE = "clicks", "orders_3"  # what another pipeline of recon.yml reads into the table
+RETENTION, KEPT_FOR = "retention", timedelta(hours=1)  # the job that may delete rows which were read so long ago
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -179,6 +180,12 @@ class World:
         self.settled = True  # nothing happened since the beginning, or since all was accepted, that an audit may refute
         self.forgiven_rows: Counter[Place] = Counter()  # how many rows each record had then
         self.written: dict[int, int] = {}  # rows in the files that each version added
+        self.read_at: dict[Place, datetime] = {}  # when the stream read past a record first
+        self.deleted: dict[int, list[Row]] = {}  # the rows that a DELETE took
+        self.seen: set[int] = set()  # of these, the versions that an audit judged which remembers it
+        self.vacuumed: set[int] = set()  # the versions of which VACUUM removed the files that they had replaced
+        self.lawful: set[Place] = set()  # records whose row the retention job deleted, and that were old enough
+        self.lawful_then: dict[int, set[Place]] = {}  # the same at each version but the newest
         self.origins: dict[int, frozenset[int]] = {}  # of files with rows of others: the versions that wrote these
         self.of_call: dict[str, Any] = {}  # what entries say of the call of the hook that runs, where it is one of two
         self.takes: Callable[[int], bool] = lambda offset: True  # the offsets that this call gives to the sink
@@ -526,6 +533,7 @@ class World:
     def _read(self, topic: Topic, partition: int, offset: int) -> bool:
         """Whether the stream gets a record there; what it should write is expected from now on."""
         log, place = topic.logs[partition], (topic.name, topic.topic_id, partition, offset)
+        self.read_at.setdefault(place, self.now)
         # What another pipeline reads, and whether its rows stay, is its own audit's question.
         mine = self.query.pipeline == PIPELINE
         if not self.query.epoch and mine:
@@ -596,6 +604,7 @@ class World:
         how = ", with no stamp" if not hook else ", with no ledger entry" if not entry else ""
         self.tell(f"{len(written)} rows are written as version {version}{how}.")
         self.rows += [Row(version, query.pipeline, query.epoch, batch_id if hook else None, place) for place in written]
+        self.lawful -= {*written}
         if hook and entry:
             self.enter(stamp, spans, read=read, returned=returned, written=len(written) + inflated, version=version)
 
@@ -738,6 +747,7 @@ class World:
             "table_id": None if self.commits else self.table_id,
         }
         self.snapshots[version - 1] = list(self.rows)
+        self.lawful_then[version - 1] = set(self.lawful)
         self.written[version] = added
         self.commits[version] = TableCommit(**{**made, **fields})
         return version
@@ -757,8 +767,20 @@ class World:
         self.rows += [replace(row, version=made, batch_id=stamp.batch_id) for row in rows]
         self.tell(f"The {len(rows)} rows of version {version} are committed again, as version {made}.")
 
-    def delete(self, gone: Callable[[Row], bool], *, logged: bool = True) -> None:
-        """Rows vanish from the table: by a DELETE, or, not `logged`, because data files are removed from the store."""
+    def is_old(self, row: Row) -> bool:
+        """Whether the retention job may delete a row, were it to run now."""
+        return self.read_at.get(row.place, self.now) < self.now - KEPT_FOR
+
+    def vacuum(self) -> None:
+        """VACUUM removes the files that commits have replaced."""
+        self.vacuumed |= {*self.deleted}
+        self.tell("VACUUM removes the data files that no version needs which is newer.")
+
+    def delete(self, gone: Callable[[Row], bool], *, logged: bool = True, by: str | None = None) -> None:
+        """Rows vanish from the table: by a DELETE, or, not `logged`, because data files are removed from the store.
+
+        `by` is the userMetadata of the commit.
+        """
         kept = [row for row in self.rows if not gone(row)]
         how = "A DELETE removes" if logged else "Somebody removes data files from the store, with"
         self.tell(f"{how} {places_text(row.place for row in self.rows if gone(row)) or 'no rows'}.")
@@ -767,7 +789,12 @@ class World:
             predicate = {"predicate": '["(_source_offset = 7)"]' if kept else '["true"]'}
             of = self.removed_rows_of(row for row in self.rows if gone(row))
             removed = len(self.rows) - len(kept)
-            self.commit("DELETE", removed=removed, operation_parameters=predicate, removed_rows_of=of)
+            made: dict[str, Any] = {"removed_rows_of": of, "user_metadata": by}
+            version = self.commit("DELETE", removed=removed, operation_parameters=predicate, **made)
+            self.deleted[version] = [row for row in self.rows if gone(row)]
+            if by == RETENTION:
+                live = Counter(row.place for row in kept if row.batch_id is not None)
+                self.lawful |= {r.place for r in self.deleted[version] if self.is_old(r) and not live[r.place]}
         else:
             files: dict[tuple[int, Place], list[Row]] = {}
             for row in self.rows:
@@ -838,13 +865,14 @@ class World:
         back, gone = Counter(then) - Counter(self.rows), Counter(self.rows) - Counter(then)
         parameters = {"version": str(version)}
         self.commit("RESTORE", added=back.total(), removed=gone.total(), operation_parameters=parameters)
-        self.rows = list(then)
+        self.rows, self.lawful = list(then), self.lawful_then.get(version, self.lawful)
         self.tell(f"RESTORE TABLE ... TO VERSION AS OF {version}.")
         self.lost_files = [rows for rows in self.lost_files if rows[0].version <= version]
 
     def remove_table(self) -> None:
         """The table's folder is removed; the next commit makes it anew, with version 0."""
         self.rows, self.commits, self.lost_files, self.snapshots = [], {}, [], {}
+        self.deleted, self.lawful_then = {}, {}
         self.tell("The table is removed.")
 
     def drop_table(self) -> None:
@@ -869,6 +897,8 @@ class World:
         self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
         # docs/limits.md, "The spot check": it looks into the files of commits that the log still has.
         self.hidden |= {place for version, places in self.swapped.items() if version < first for place in places}
+        # Who deleted rows that are gone, nothing shows any more.
+        self.settled &= all(version >= first or version in self.seen for version in self.deleted)
         self.tell(f"The table's log is cleaned up: it begins at version {first}.")
 
     def rewrite(self, changed: Callable[[Row], bool], lost: Callable[[Row], bool]) -> None:
@@ -954,7 +984,7 @@ class World:
         return Truth(
             lost={
                 place
-                for place in self.expected - before - self.forgiven.lost
+                for place in self.expected - before - self.forgiven.lost - self.lawful
                 if live[place] < due * min(1, makes(place[3]))
             },
             doubled={

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from recon.base.text import plural
 from recon.model import CommitRows, RowsWitness, Unavailable, Witnesses
-from recon.model.evidence import Answers, Questions, joined
+from recon.model.deletion import AskedDeletion
+from recon.model.evidence import Answers, Questions, SeenDeletions, joined
 
 _UNREAD = Unavailable("rows", "the rows were not read")
+
+
+def _unseen(asked: Sequence[AskedDeletion], instants: Collection[datetime]) -> SeenDeletions:
+    return SeenDeletions()
 
 
 def _nothing(questions: Questions) -> Answers:
@@ -24,13 +30,16 @@ class Reading:
         read_rows: the rows of the judged sink.
         read_commits: the rows of some of its commits.
         ask: what Kafka's own records say.
+        look_at: declared deletions of the sink, and how far the stream had read at some instants.
     """
 
     read_rows: Callable[[], RowsWitness | Unavailable] = lambda: _UNREAD
     read_commits: Callable[[Sequence[int]], Mapping[int, CommitRows | Unavailable]] = lambda versions: {}
     ask: Callable[[Questions], Answers | Unavailable] = _nothing
+    look_at: Callable[[Sequence[AskedDeletion], Collection[datetime]], SeenDeletions] = _unseen
     _rows: RowsWitness | Unavailable | None = field(default=None, init=False)
     _commits: dict[int, CommitRows | Unavailable] = field(default_factory=dict, init=False)
+    _seen: SeenDeletions = field(default_factory=SeenDeletions, init=False)
     _asked: set[tuple[str, int]] = field(default_factory=set, init=False)
     _answers: Answers = field(default_factory=dict, init=False)
     _refused: Unavailable | None = field(default=None, init=False)
@@ -45,6 +54,12 @@ class Reading:
         """See `Reader`."""
         read = self.read_commits(versions)
         self._commits.update(read)
+        return read
+
+    def deletions(self, asked: Sequence[AskedDeletion], instants: Collection[datetime]) -> SeenDeletions:
+        """See `Reader`."""
+        read = self.look_at(asked, instants)
+        self._seen = self._seen.joined(read)
         return read
 
     def answers(self, questions: Questions) -> Answers | Unavailable:
@@ -64,7 +79,14 @@ class Reading:
             rows=witnesses.rows if self._rows is None else self._rows,
             commit_rows={**witnesses.commit_rows, **self._commits},
             probes={**witnesses.probes, **self._answers},
+            deletions=self._with_seen(witnesses),
         )
+
+    def _with_seen(self, witnesses: Witnesses) -> Mapping[str, SeenDeletions]:
+        if not self._seen.rows:
+            return witnesses.deletions
+        sink = witnesses.sink or ""
+        return {**witnesses.deletions, sink: witnesses.deletions.get(sink, SeenDeletions()).joined(self._seen)}
 
     @property
     def unanswered(self) -> str:

@@ -14,7 +14,7 @@ from recon.base.lazy import np
 from recon.base.text import plural, some
 from recon.checks.base import EvidenceCheck
 from recon.judge.account.own_rows import lost_own
-from recon.judge.case import SinkCase
+from recon.judge.case import SinkCase, with_deletions
 from recon.judge.findings import Findings, exactly, no_entries, quiet
 from recon.judge.history.lost_files import judge_files
 from recon.judge.history.recon_commits import judge_claims, judge_repeated, judge_unrecorded
@@ -70,7 +70,7 @@ class DeltaHistory(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        case = SinkCase(witnesses)
+        case = SinkCase(witnesses := with_deletions(witnesses))
         ledger, history = case.entered, case.history
         if recheck(case.proof, ledger, self.test):
             witnesses.with_rows()  # the open findings are held against them
@@ -91,9 +91,7 @@ class DeltaHistory(EvidenceCheck):
         table = case.table or history
         lost = lost_own(case) if table.doubtful_removals else False
         judge_changes(table, findings, lost, by_rows=witnesses.placed_by_rows)
-        if delta.exists:
-            judge_files(history, ledger, findings)
-            balance.judge(findings)
+        _judge_rows(history, ledger, balance, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
@@ -130,6 +128,13 @@ class DeltaHistory(EvidenceCheck):
             findings.add(Code.UNUSUAL, message, head=head)
         if len(unusual) > _NAMED:
             findings.add(Code.UNUSUAL, f"{len(unusual) - _NAMED} more micro-batches have unusual row counts")
+
+
+def _judge_rows(history: TableHistory, ledger: LedgerSlice, balance: RowBalance, findings: Findings) -> None:
+    """What the table's files and their rows show, where there is a table."""
+    if history.log.exists:
+        judge_files(history, ledger, findings)
+        balance.judge(findings)
 
 
 def _counted(heads: Sequence[EntryHead]) -> Sequence[tuple[EntryHead, int]]:

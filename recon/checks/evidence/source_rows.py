@@ -14,7 +14,7 @@ from recon.base.text import plural
 from recon.checks.base import EvidenceCheck
 from recon.judge.account.missing import held, hidden, judge_missing, without_row
 from recon.judge.account.recorded import recorded
-from recon.judge.case import SinkCase
+from recon.judge.case import SinkCase, with_deletions
 from recon.judge.coverage import by_partition
 from recon.judge.findings import Findings, no_entries, quiet
 from recon.judge.history.quarantine_log import judge_quarantine
@@ -64,7 +64,7 @@ class SourceRows(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        case = SinkCase(witnesses)
+        case = SinkCase(with_deletions(witnesses))
         if not case.entered.heads:
             return no_entries(witnesses)
         evidence = RowEvidence.of(case)

@@ -20,8 +20,8 @@ class Told(NamedTuple):
     """A finding about classified offsets: `what` goes behind the range in its message.
 
     `records`: each of the offsets is known to be that of a record. `removed`: the finding names the commits that may
-    have taken the rows away. `entry`: the only one that it speaks of; ranges of several entries are one finding
-    otherwise. `undecidable` is as in `Finding`.
+    have taken the rows away; where `by` names these, it is these. `entry`: the only one that it speaks of; ranges of
+    several entries are one finding otherwise. `undecidable` is as in `Finding`.
     """
 
     code: Code
@@ -30,6 +30,7 @@ class Told(NamedTuple):
     removed: bool = False
     entry: int | None = None
     undecidable: bool = False
+    by: tuple[int, ...] = ()
 
 
 class Classified(NamedTuple):
@@ -39,6 +40,11 @@ class Classified(NamedTuple):
     offset_class: OffsetClass
     how: HowKnown
     told: Told | None = None
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether their rows were taken away, and not as recon.yml declares."""
+        return self.offset_class is OffsetClass.REMOVED and self.how is not HowKnown.DECLARED
 
     @classmethod
     def for_good_unknown(cls, piece: Piece, what: str, *, entry: int | None = None) -> Self:

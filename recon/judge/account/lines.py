@@ -62,7 +62,7 @@ def _account(case: SinkCase, topics: Sequence[Topic], ranges: _Ranges) -> SinkAc
     counted, by_rows = _exact(counts, topics, ranges, rows)
     how = _FILES if rows is None or rows.rows.of is not None else _ROWS  # of some micro-batches their files were read
     found = [
-        *_cut(ranges.take(counted), _of_findings(case.proof, topics, _is_remembered, counts), _COUNTED),
+        *_cut(ranges.take(counted), _gone(case, topics), _COUNTED),
         *_cut(ranges.take(by_rows), _without_row(rows, topics), how),
         *_by_count(case, ranges.take(~(counted | by_rows))),
     ]
@@ -231,6 +231,22 @@ def _without_row(rows: SinkRows | None, topics: Sequence[Topic]) -> _Known:
 def _is_remembered(open_: OpenFinding) -> bool:
     """Whether an earlier audit found offsets without a row, and nobody answered; counts do not bring them back."""
     return open_.check == CHECK and open_.is_loss
+
+
+def _gone(case: SinkCase, topics: Sequence[Topic]) -> _Known:
+    """The offsets that had a row by the counts of the write, and whose rows are known to be gone since.
+
+    Where others added rows, one of theirs may be of an offset whose own row was deleted as declared.
+    """
+    found = dict(_of_findings(case.proof, topics, _is_remembered, case.counts))
+    names = [name for _, name, _ in topics]
+    known = (OffsetClass.REMOVED, HowKnown.DECLARED)
+    known = (OffsetClass.NOT_KNOWN, HowKnown.NOTHING) if added_by_others(case) else known
+    for (topic, partition), spans in case.table.as_declared.items() if case.table is not None else ():
+        if names.count(topic) == 1:
+            place = (names.index(topic), partition)
+            found[place] = [*((span, *known) for span in spans), *found.get(place, ())]
+    return found
 
 
 def _of_findings(

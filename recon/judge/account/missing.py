@@ -34,6 +34,7 @@ _REASONS = {
     OffsetClass.ABORTED: "aborted",
     OffsetClass.COMPACTED: "compacted",
     OffsetClass.WITHOUT_RECORD: "without a record when read",
+    OffsetClass.REMOVED: "deleted as declared",
 }
 
 
@@ -63,13 +64,15 @@ def judge_missing(sink: SinkRows, found: Sequence[Classified]) -> Counter[str]:
         elif each.offset_class in _REASONS:
             explained[each.piece.where][_REASONS[each.offset_class]] += each.piece.size
     for what, pieces in told.items():
-        if what.removed:
+        if what.by:
+            sink.report(what.code, pieces, what.what, records=what.records, changed_by=what.by)
+        elif what.removed:
             sink.report_removed(pieces, what.what)
         else:
             sink.report(what.code, pieces, what.what, records=what.records, undecidable=what.undecidable)
     _judge_lost(sink)
     _judge_hidden(sink)
-    had_a_row = any(each.offset_class is OffsetClass.REMOVED or each.told == LEFT_OUT for each in found)
+    had_a_row = any(each.is_removed or each.told == LEFT_OUT for each in found)
     _report_other_pipelines(sink, removed=had_a_row)
     return tell_explained(explained, "row", sink.findings)
 

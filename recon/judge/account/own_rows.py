@@ -10,7 +10,7 @@ from recon.judge.row_counts import Piece
 from recon.judge.rows.of_sink import RowEvidence
 from recon.judge.rows.sink_rows import SinkRows
 from recon.model import Unavailable
-from recon.model.account import OffsetClass
+from recon.model.account import HowKnown
 from recon.model.offsets import Spans
 
 _COMPARE = "compare the table with its source, then accept this"
@@ -37,7 +37,7 @@ def lost_own(case: SinkCase) -> bool | str | Unavailable:
 
 def _lacks_rows(sink: SinkRows) -> bool:
     known, _ = recorded(sink)
-    gone = (of.piece for of in known if of.offset_class is OffsetClass.REMOVED or of.told == LEFT_OUT)
+    gone = (of.piece for of in known if of.is_removed or of.told == LEFT_OUT)
     return any(Spans.of([(piece.start, piece.end)]).minus(_told_before(sink, piece)) for piece in gone)
 
 
@@ -52,6 +52,8 @@ def _has_every_row(sink: SinkRows) -> bool:
     known, left = recorded(sink)
     absent = Counter(left.of_entry)
     for of in known:
+        if of.how is HowKnown.DECLARED:
+            continue  # it had its row
         absent[of.piece.entry] += of.piece.size
     heads, width = sink.ledger.heads, sink.counts.width
     open_ = left.of_entry

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, classified, folded
+from recon.judge.history.table_history import rows_lost
 from recon.judge.row_counts import Piece, inside
 from recon.judge.rows.quarantine import waiting
 from recon.judge.rows.sink_rows import SinkRows, TopicPartition, by_partition
 from recon.model import Code, RowGroup
 from recon.model.account import HowKnown, OffsetClass
+from recon.model.deletion import Deletion
 from recon.model.grouping import spans_by
 from recon.model.offsets import GrowingSpans, Spans
 from recon.model.once import kept
@@ -130,7 +132,93 @@ def filtered(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
             yield from classified(pieces, OffsetClass.FILTERED, HowKnown.COUNTED)
 
 
-RECORDED: Sequence[Provider] = (in_quarantine, taken_by_release, dropped_again, had_a_row, filtered)
+def deleted_as_declared(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """A commit took their rows that recon.yml declares, and they were old enough, or somebody may delete any."""
+    offsets = _rows_tell_topic(sink, sink.table.as_declared) if sink.table is not None else {}
+    for where, spans in offsets.items():
+        deleted = inside(left.by_partition.get(where, ()), spans)
+        yield from classified(deleted, OffsetClass.REMOVED, HowKnown.DECLARED)
+
+
+def deleted_otherwise(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """Such a commit took their rows, and they were younger than declared, or nobody knows their age."""
+    for deletion in sink.table.deletions.values() if sink.table is not None else ():
+        found = list(_outside(sink, deletion, left))
+        yield from found
+        left = left.without(found)
+
+
+def _outside(sink: SinkRows, deletion: Deletion, left: OpenOffsets) -> Iterator[Classified]:
+    """The offsets whose rows one commit took, and not as declared."""
+    if sink.table is None:
+        return
+    young, ageless = (_rows_tell_topic(sink, of) for of in sink.table.outside_of(deletion))
+    by, taken = (deletion.version,), f"had a row each, which version {deletion.version} deleted"
+    younger = Told(Code.GAP, f"{taken}: they were younger than declared ({deletion.label})", records=True, by=by)
+    unknown = Told(Code.INCONCLUSIVE, f"{taken} as declared ({deletion.label}), but their age is not known", by=by)
+    for where, spans in young.items():
+        gone = inside(left.by_partition.get(where, ()), spans)
+        yield from classified(gone, OffsetClass.REMOVED, HowKnown.FILES, younger)
+    for where, spans in ageless.items():
+        gone = inside(left.by_partition.get(where, ()), spans)
+        yield from classified(gone, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, unknown)
+
+
+def _rows_tell_topic(sink: SinkRows, offsets: Mapping[TopicPartition, Spans]) -> Mapping[TopicPartition, Spans]:
+    """Offsets of topic partitions of which one topic was read: rows do not say which of several they are of."""
+    judged = sink.counts.judged
+    return {where: of for where, of in offsets.items() if where in judged and judged[where].incarnations == 1}
+
+
+def perhaps_deleted_as_declared(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """They had a row; a declared deletion may have taken it, and which rows it took is not known."""
+    had = [piece for entry in left.by_entry if _had(sink, entry) for piece in left.by_entry[entry]]
+    yield from perhaps_deleted(sink, had)
+
+
+def perhaps_deleted(sink: SinkRows, pieces: Sequence[Piece], besides: int = 0) -> Iterator[Classified]:
+    """Offsets whose rows a declared deletion may have taken, of which it is not known which rows it took.
+
+    Where more rows are gone than such commits took, with `besides` others, it tells nothing of any.
+    """
+    unknown = _unknown_deletions(sink)
+    newest = max(unknown, default=-1)
+    gone = [piece for piece in pieces if (sink.ledger.heads[piece.entry].sink_version or 0) < newest]
+    if not gone or besides + sum(piece.size for piece in gone) > _taken_by(sink, unknown):
+        return
+    deletion = unknown[newest]
+    what = (
+        f"are in no row; version {deletion.version} deleted rows as declared ({deletion.label}), and whether these "
+        f"were among them, and their age, is not known: {deletion.unknown}"
+    )
+    told = Told(Code.INCONCLUSIVE, what, by=tuple(unknown))
+    yield from classified(gone, OffsetClass.NOT_KNOWN, HowKnown.NOTHING, told)
+
+
+def _unknown_deletions(sink: SinkRows) -> Mapping[int, Deletion]:
+    """The declared deletions of which it is not known which rows they took, by version."""
+    known = sink.table.deletions if sink.table is not None else {}
+    return {version: deletion for version, deletion in known.items() if deletion.unknown}
+
+
+def _taken_by(sink: SinkRows, versions: Iterable[int]) -> int:
+    """How many rows some versions took; 0 where one of them does not say it."""
+    commits = sink.table.log.commits if sink.table is not None else {}
+    taken = [rows_lost(commits[version]) for version in versions]
+    known = [rows for rows in taken if rows is not None]
+    return sum(known) if len(known) == len(taken) else 0
+
+
+RECORDED: Sequence[Provider] = (
+    deleted_as_declared,
+    deleted_otherwise,
+    in_quarantine,
+    taken_by_release,
+    dropped_again,
+    perhaps_deleted_as_declared,
+    had_a_row,
+    filtered,
+)
 
 
 @kept

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from recon.base.text import plural
 from recon.judge.account.fold import Classified, OpenOffsets, Provider, Told, classified
+from recon.judge.account.recorded import perhaps_deleted, recorded
 from recon.judge.row_counts import Counted, Piece
 from recon.judge.rows.exploded_rows import filtered_by_transform, lost_by_fingerprints, read_others
 from recon.judge.rows.reasons import awaited
@@ -76,6 +77,13 @@ def filtered_by_count(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]
             yield from batch.are(OffsetClass.FILTERED, HowKnown.COUNTED)
 
 
+def perhaps_deleted_since(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
+    """A declared deletion may have taken their rows, and which rows it took is not known."""
+    found, _ = recorded(sink)
+    besides = sum(of.piece.size for of in found if of.told is not None and of.told.by)
+    yield from perhaps_deleted(sink, left.pieces, besides)
+
+
 def filtered_and_lost(sink: SinkRows, left: OpenOffsets) -> Iterator[Classified]:
     """Their micro-batch dropped some, and others are lost; fingerprints may show which."""
     for batch in _each(sink, left, counted=True):
@@ -133,6 +141,7 @@ RECORDS: Sequence[Provider] = (
     filtered_of_several,
     unsaid,
     filtered_by_count,
+    perhaps_deleted_since,
     filtered_and_lost,
     lost,
 )

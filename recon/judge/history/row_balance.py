@@ -185,8 +185,10 @@ class RowBalance:
         for not_known in (held, written):
             if isinstance(not_known, str):
                 return TableRows(version, since, unknown=not_known)
-        found = TableRows(version, since, int(held), rows + int(written))
-        unseen = _of_others(self._heads, since, version)
+        before = self.history.deletions_before
+        lawful, deleted = before.between(since, version) if before is not None else (0, 0)
+        found = TableRows(version, since, int(held), rows + int(written) - deleted)
+        unseen = _of_others(self._heads, since, version) - lawful
         if unseen and found.held == found.accounted:
             why = f"the log no longer has {plural(unseen, 'commit')} of others, which may have replaced rows"
             return TableRows(version, since, unknown=why)

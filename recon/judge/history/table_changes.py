@@ -12,6 +12,7 @@ from recon.judge.coverage import FirstReaders, coverage
 from recon.judge.findings import Findings, commit_of, exactly
 from recon.judge.history.table_history import TableHistory, rows_in_all, rows_lost, wipes
 from recon.model import Code, LedgerSlice, TableCommit, Unavailable
+from recon.model.deletion import Deletion, places_of, size_of
 from recon.model.ledger import named
 from recon.model.offsets import Span, Spans
 
@@ -28,6 +29,7 @@ def judge_changes(
     """
     if all(head.sink_version is None for head in history.heads):
         return
+    _report_deletions(history, findings)
     for commit in history.own_removals:
         if history.oldest_standing < commit.version:
             _report_mutation(commit, findings)
@@ -41,6 +43,37 @@ def judge_changes(
     _report_undone(history, findings)
     if history.strangers:
         _report_strangers(history, findings, by_rows=by_rows)
+
+
+def _report_deletions(history: TableHistory, findings: Findings) -> None:
+    for deletion in history.judged_deletions:
+        _report_deletion(deletion, history, findings)
+
+
+def _report_deletion(deletion: Deletion, history: TableHistory, findings: Findings) -> None:
+    """A commit that recon.yml names: what of it was declared, and what was not, or is not known."""
+    commit = history.log.commits[deletion.version]
+    about, by = commit_of(commit), (deletion.version,)
+    what, declared = _what(commit), f"recon.yml declares a deletion {deletion.label}"
+    inside, young, ageless = (size_of(of) for of in (deletion.inside, deletion.young, deletion.ageless))
+    if inside:
+        at = f"{commit.timestamp:%Y-%m-%d %H:%M:%S}Z"
+        message = f"version {commit.version} ({commit.operation} at {at}) deleted {plural(inside, 'row')} as declared"
+        findings.add(Code.DELETED, f"{message}: {deletion.label}", about=about, rows=inside, changed_by=by)
+    if deletion.changed:
+        message = f"{what}; {declared}, and {deletion.changed}; {_who(commit)}"
+        findings.add(Code.MUTATED, message, about=about, changed_by=by)
+    if young:
+        message = f"{what}; {declared}, and {plural(young, 'row')} were younger; {_who(commit)}"
+        findings.add(Code.MUTATED, message, about=about, changed_by=by)
+        gone = f"{plural(young, 'row')} that were younger than declared are gone since version {commit.version}"
+        message = f"{gone} ({commit.operation}): {places_of(deletion.young)}"
+        findings.add(Code.GAP, message, about=about, rows=young, changed_by=by)
+    if ageless or deletion.unknown:
+        rows = plural(ageless, "row") if ageless else rows_in_all([rows_lost(commit)])
+        why = f": {deletion.unknown}" if deletion.unknown else ""
+        message = f"{what}; {declared}, but the age of {rows} is not known{why}; compare them, then accept this"
+        findings.add(Code.INCONCLUSIVE, message, about=about, changed_by=by)
 
 
 def _report_rollback(history: TableHistory, undone: Sequence[int], findings: Findings) -> None:

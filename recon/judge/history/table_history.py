@@ -11,7 +11,23 @@ from typing import Any, ClassVar, Self
 
 from typing_extensions import override
 
+from recon.base.lazy import np
 from recon.base.text import plural
+from recon.judge.history.declared_deletions import (
+    Known,
+    Offsets,
+    Question,
+    Stored,
+    StoredDeletion,
+    declared_for,
+    judged,
+    offsets_of,
+    question_of,
+    read_by,
+    stored,
+    united,
+    without,
+)
 from recon.judge.history.sink_history import (
     Claim,
     Number,
@@ -40,6 +56,8 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.deletion import DeclaredDeletion, Deletion
+from recon.model.evidence import SeenDeletions
 from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import Spans
 from recon.model.once import kept
@@ -50,6 +68,7 @@ from recon.model.wire.values import loads, mapping, text
 
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
+_NOTHING_READ = SeenDeletions()
 _REWRITES = ("OPTIMIZE", "REORG")  # what only writes rows into other files, by Delta's names
 
 
@@ -99,6 +118,53 @@ def _former(table: TableLog, audit: SinkAudit) -> Iterator[int]:
         yield from (head.sequence for head in history.heads if not history.in_this_table(head))
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgedDeletions(SinkMemory):
+    """The declared deletions of a table whose rows were read.
+
+    `shown` are those that the log still had, so that a RESTORE may undo them. `offsets` are those that earlier ones
+    deleted as declared, and `counts` their versions, each with its number of rows.
+    """
+
+    name: ClassVar[str] = "declared_deletions"
+    table_id: str | None
+    shown: tuple[StoredDeletion, ...] = ()
+    offsets: Stored = ()
+    counts: tuple[tuple[int, int], ...] = ()
+
+    @override
+    @classmethod
+    def after(cls, before: Self | None, audit: SinkAudit) -> Self | None:
+        history = history_of(audit.witnesses, audit.ledger)
+        if history is None or not (history.deletions or before):
+            return before
+        known = history.deletions_before
+        settled, counts = ([known.settled], dict(known.counts)) if known is not None else ([], {})
+        shown: list[StoredDeletion] = []
+        for deletion in history.deletions.values():
+            if deletion.unknown:
+                continue  # it is asked for again
+            if not history.is_cleaned_up(deletion.version):
+                shown.append(StoredDeletion.of(deletion))
+            elif deletion.is_lawful:
+                settled.append(deletion.inside)
+                counts[deletion.version] = deletion.rows or 0
+        offsets = stored(united(settled))
+        ends = tuple(sorted(counts.items()))
+        return cls(table_id=history.log.table_id, shown=tuple(shown), offsets=offsets, counts=ends)
+
+    @property
+    def settled(self) -> Offsets:
+        """`offsets`, as the judge has them."""
+        return offsets_of(self.offsets)
+
+    def between(self, since: int, before: int) -> tuple[int, int]:
+        """How many of the commits between two versions, both excluded, were lawful, and how many rows they deleted."""
+        lawful = {(of.version, of.rows or 0) for of in self.shown if of.deletion.is_lawful}
+        rows = [rows for version, rows in lawful | {*self.counts} if since < version < before]
+        return len(rows), sum(rows)
+
+
 @dataclass(frozen=True, eq=False)
 class TableHistory(SinkHistory):
     """What happened to a Delta or Iceberg table, as its log tells one who knows the ledger and the audit before.
@@ -110,6 +176,8 @@ class TableHistory(SinkHistory):
         ledger: the entries that claim commits; none for one who asks the log alone.
         proof: the state that earlier audits left.
         previous: what the last audit recorded.
+        declared: the deletions that recon.yml declares.
+        looked_at: what was read of these.
         columns_named: whether recon.yml names the columns in which rows of an observed query have their source.
     """
 
@@ -120,6 +188,8 @@ class TableHistory(SinkHistory):
     proof: SinkProof | None = None
     previous: PreviousAudit | None = None
     columns_named: bool = False
+    declared: tuple[DeclaredDeletion, ...] = ()
+    looked_at: SeenDeletions = field(default_factory=SeenDeletions)
 
     # -- which commits still count -----------------------------------------------------------------------------------
 
@@ -480,6 +550,87 @@ class TableHistory(SinkHistory):
             return False
         return former.first <= head.sequence <= former.last and not self.in_this_table(head)
 
+    # -- deletions that recon.yml declares ----------------------------------------------------------------------------
+
+    @cached_property
+    def deletions(self) -> Mapping[int, Deletion]:
+        """What is known of each declared deletion that still counts, by version."""
+        of_sink = Known(self.ledger, self.proof) if self._named else None
+        found = {of.version: of.deletion for of in self._judged_before}
+        for version, (commit, declared) in self._named.items():
+            if of_sink is not None:
+                found[version] = judged(commit, declared, self.looked_at, of_sink)
+        return dict(sorted(found.items()))
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        """What has to be read to judge those that no earlier audit judged."""
+        return [question_of(commit, declared) for commit, declared in self._named.values()]
+
+    @cached_property
+    def _named(self) -> Mapping[int, tuple[TableCommit, DeclaredDeletion]]:
+        """The commits that count, that a declaration names, and that no earlier audit judged."""
+        before = {of.version for of in self._judged_before}
+        commits = (commit for commit in self._perhaps_declared if commit.version not in before)
+        found = ((commit, declared_for(commit, self.declared)) for commit in commits)
+        return {commit.version: (commit, declared) for commit, declared in found if declared is not None}
+
+    @property
+    def _perhaps_declared(self) -> Sequence[TableCommit]:
+        """The commits that this audit looks at; none where recon.yml declares no deletion."""
+        first = self._first_of_others
+        first = first if self.is_complete else min(first, self.looked_up_to)
+        acting = self.acting if self.declared else ()
+        return [commit for commit in acting if commit.version > first or commit.version in self._acting_again]
+
+    @cached_property
+    def deletions_before(self) -> JudgedDeletions | None:
+        """What earlier audits know of declared deletions in this table."""
+        memory = memory_of(self.proof, JudgedDeletions)
+        return memory if memory is not None and memory.table_id == self.log.table_id else None
+
+    @cached_property
+    def _judged_before(self) -> Sequence[StoredDeletion]:
+        """Those that earlier audits judged and no RESTORE undid since."""
+        shown = self.deletions_before.shown if self.deletions_before is not None else ()
+        commits = self.log.commits
+        return [
+            of
+            for of in shown
+            if self.stands(of.version) and (of.version not in commits or commits[of.version].timestamp == of.at)
+        ]
+
+    @property
+    def judged_deletions(self) -> Sequence[Deletion]:
+        """Those whose commits are among `judged`."""
+        return [self.deletions[commit.version] for commit in self.judged if commit.version in self.deletions]
+
+    def is_lawful(self, commit: TableCommit) -> bool:
+        """Whether a commit deleted nothing but what recon.yml declares, so that it took no row that is missing."""
+        deletion = self.deletions.get(commit.version)
+        return deletion is not None and deletion.is_lawful
+
+    @cached_property
+    def as_declared(self) -> Offsets:
+        """The offsets whose rows were deleted as declared, and that no entry wrote again since."""
+        before = self.deletions_before
+        found = [self._not_written_since(version, of.inside) for version, of in self.deletions.items()]
+        if before is not None and before.counts:
+            found.append(self._not_written_since(before.counts[-1][0], before.settled))
+        return united(found)
+
+    def outside_of(self, deletion: Deletion) -> tuple[Offsets, Offsets]:
+        """The offsets of younger rows that a deletion took, and of rows of no known age; written again by no entry."""
+        young, ageless = (self._not_written_since(deletion.version, of) for of in (deletion.young, deletion.ageless))
+        return young, ageless
+
+    def _not_written_since(self, version: int, offsets: Offsets) -> Offsets:
+        later = np.array([(head.sink_version or 0) > version for head in self.heads] or [False], np.bool_)
+        if not offsets or not later.any():
+            return offsets
+        ranges = self.ledger.ranges
+        return without(offsets, read_by(ranges.take(later[ranges.entry]), offsets))
+
     # -- what others did, and what was taken away --------------------------------------------------------------------
 
     @cached_property
@@ -490,9 +641,14 @@ class TableHistory(SinkHistory):
         out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
         entry on may follow rows of others, and double them.
         """
+        first = self._first_of_others
+        return [c for c in self.acting if c.version > first and self._may_meet_own(c) and not self.is_lawful(c)]
+
+    @property
+    def _first_of_others(self) -> int:
+        """The version behind which commits of others count."""
         observed = any(head.is_observed for head in self.heads[:1])
-        first = -1 if self.is_complete and (self._compares_earlier or not observed) else self.first_claimed
-        return [commit for commit in self.acting if commit.version > first and self._may_meet_own(commit)]
+        return -1 if self.is_complete and (self._compares_earlier or not observed) else self.first_claimed
 
     @property
     def _compares_earlier(self) -> bool:
@@ -541,8 +697,12 @@ class TableHistory(SinkHistory):
 
     @cached_property
     def removals(self) -> Sequence[TableCommit]:
-        """Judged commits of others that took rows of the sink away, or put others in their place, or may have."""
-        changing = (commit for commit in self.judged if changes_rows(commit) or loses_rows(commit))
+        """Judged commits of others that took rows of the sink away, or put others in their place, or may have.
+
+        What a declaration names is judged by it.
+        """
+        others = (commit for commit in self.judged if commit.version not in self.deletions)
+        changing = (commit for commit in others if changes_rows(commit) or loses_rows(commit))
         return [commit for commit in changing if not self.spares_own(commit)]
 
     @cached_property
@@ -609,14 +769,23 @@ def history_of(seen: Witnesses, ledger: LedgerSlice) -> TableHistory | None:
     """What happened to the judged sink's table, as these entries know it; None where it is none, or was not read."""
     if seen.table_log is None:
         return None
-    return _of(ledger, seen.table_log, seen.proof, known(seen.previous), bool(seen.source_columns))
+    sink = seen.sink or ""
+    declared, looked_at = seen.deletes.get(sink, ()), seen.deletions.get(sink, _NOTHING_READ)
+    return _of(ledger, seen.table_log, seen.proof, known(seen.previous), bool(seen.source_columns), declared, looked_at)
 
 
 @kept
 def _of(
-    ledger: LedgerSlice, log: TableLog, proof: SinkProof | None, previous: PreviousAudit | None, columns_named: bool
+    ledger: LedgerSlice,
+    log: TableLog,
+    proof: SinkProof | None,
+    previous: PreviousAudit | None,
+    columns_named: bool,
+    declared: tuple[DeclaredDeletion, ...],
+    looked_at: SeenDeletions,
 ) -> TableHistory:
-    return TableHistory(log, ledger.pipeline, ledger.sink, ledger, proof, previous, columns_named)
+    of_sink = (log, ledger.pipeline, ledger.sink, ledger, proof, previous, columns_named)
+    return TableHistory(*of_sink, declared=declared, looked_at=looked_at)
 
 
 def as_write(commit: TableCommit, stamp: ReconStamp) -> SinkCommit:

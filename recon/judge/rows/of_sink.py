@@ -6,7 +6,7 @@ appends to a Delta table, their rows are those of the data files that the commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -147,7 +147,7 @@ class RowEvidence:
         own = [_own(self.commit_rows.get(commit.version), ledger, entry) for entry, commit in commits.items()]
         if table is None or not commits or None in own:
             return None
-        groups = list(chain.from_iterable(filter(None, own)))
+        groups = list(_standing(chain.from_iterable(filter(None, own)), table.as_declared))
         return RowsWitness(
             location=table.location,
             version=table.log.last,
@@ -194,6 +194,13 @@ class RowEvidence:
         of_table = f" (table id {table_id})" if table_id else ""
         for reason in self.besides:
             findings.add(Code.INCONCLUSIVE, f"{reason}, and {lacks(rows)}{of_table}", about=f"{reason}{of_table}")
+
+
+def _standing(groups: Iterable[RowGroup], deleted: Mapping[tuple[str, int], Spans]) -> Iterator[RowGroup]:
+    """The rows that commits added, without those that were deleted since as declared."""
+    for group in groups:
+        left = group.present.minus(deleted.get((group.topic, group.partition), Spans()))
+        yield replace(group, rows=left.size, present=left)
 
 
 def source_counts(case: SinkCase, source: Source) -> SourceCounts:

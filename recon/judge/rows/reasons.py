@@ -120,6 +120,7 @@ def _changed_by_commits(
 def _changing(history: TableHistory, *, rewrites: bool, rows_tell: bool) -> Iterator[tuple[Iterable[TableCommit], str]]:
     """The commits behind the first claimed one that may have changed rows, by what they did."""
     later = [c for c in history.acting if c.version > history.first_claimed and not history.spares_own(c)]
+    later = [commit for commit in later if not history.is_lawful(commit)]
     # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
     removes = table_history.changes_rows if rewrites else table_history.removes_rows
     changing = {commit.version for commit in history.others if removes(commit)} | {*history.restores}

@@ -176,7 +176,8 @@ class SinkRows:
         first = min((head.sink_version or 0 for head in self.ledger.heads[self.ledger.anchors :]), default=0)
         if history is None or first < min(history.log.commits, default=first + 1):
             return ()
-        return [commit.version for commit in history.commits if takes_rows(commit) and not history.is_own(commit)]
+        taking = (commit for commit in history.commits if takes_rows(commit) and not history.is_own(commit))
+        return [commit.version for commit in taking if not history.is_lawful(commit)]
 
 
 def report(

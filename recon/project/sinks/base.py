@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
 from recon.base.text import did_you_mean
+from recon.model.deletion import DeclaredDeletion
 from recon.model.wire.columns import SourceNames
 from recon.project.checks import CheckSpec, WithColumns
 from recon.project.fields import Share, Strict
 from recon.project.messages import BadValue
 from recon.project.sinks import kinds
+from recon.project.sinks.deletes import OF_DELTA, OF_ICEBERG, Deletes, several_deletes
 from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility, of_replaced_rows
 
 Label = Literal[
@@ -62,7 +64,7 @@ class Sink(WithColumns):
     `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
     `on_new_epoch`: stop or warn, when a new checkpoint's ranges overlap or miss the ledger's end, or the sink's table
     is not the one that the ledger knows. `trim_replayed_offsets`: drop rows whose (topic, partition, offset) the ledger
-    already holds.
+    already holds. `deletes`: who may delete rows, see Deletes.
     """
 
     # The class that writes the sink, as `module:Class`: a BatchSink with a class method `of(project, pipeline, sink)`.
@@ -96,6 +98,9 @@ class Sink(WithColumns):
     trim_replayed_offsets: bool = False
     quarantine: QuarantineConfig = QuarantineConfig()
     post_batch: tuple[CheckSpec, ...] = ()
+    deletes: tuple[Deletes, ...] = ()
+
+    _several_deletes = field_validator("deletes", mode="before")(several_deletes)
 
     _observed: bool = PrivateAttr(default=False)
 
@@ -114,6 +119,44 @@ class Sink(WithColumns):
         if isinstance(value, Sink):
             return type(value)
         return sink_class(value.get("kind", "delta") if isinstance(value, Mapping) else "delta")
+
+    @model_validator(mode="after")
+    def _can_tell_deletions(self) -> Sink:
+        known = OF_ICEBERG if self.in_iceberg else OF_DELTA
+        for at, declared in enumerate(self.deletes):
+            if self.deletes_refused:
+                raise BadValue(f"cannot be judged: {self.deletes_refused}", "deletes")
+            for key in declared.by.keys:
+                if key not in known:
+                    log = "an Iceberg snapshot" if self.in_iceberg else "a commit of a Delta table"
+                    raise BadValue(
+                        f"is not recorded by {log}: in a sink of kind {self.kind} a deletion is recognized by "
+                        f"{' or '.join(known)}",
+                        "deletes",
+                        at,
+                        "by",
+                        key,
+                    )
+        return self
+
+    @property
+    def deletes_refused(self) -> str:
+        """Why the sink does not show who deleted which rows, so that `deletes` is refused; "" where it does."""
+        if not self.has_history:
+            return f"a sink of kind {self.kind} has no log that says who deleted rows; accept the finding instead"
+        if self.rewrites:
+            return (
+                f"rows of a sink of kind {self.kind} are replaced by later ones, so that nothing shows which records a "
+                "deletion took; accept the finding instead"
+            )
+        if not self.stamp_source_offsets:
+            return "with stamp_source_offsets: false no row says which record it was made of; remove that key"
+        return ""
+
+    @property
+    def declared_deletions(self) -> tuple[DeclaredDeletion, ...]:
+        """The deletions that are lawful."""
+        return tuple(declared.declared for declared in self.deletes)
 
     @property
     @abstractmethod

@@ -281,6 +281,12 @@ class Ledger:
             transforms_later=None if later is None else _transforms(arrow.tuples(later, *counts)),
         )
 
+    def before(self, pipeline: str, sink: str, at: datetime) -> LedgerSlice:
+        """The furthest micro-batch of each epoch before the first entry that was committed at an instant, or later."""
+        chain, since = self._chain(pipeline, sink), self.first_since(pipeline, sink, at)
+        anchors = chain.anchors(self.position(pipeline, sink) if since is None else since - 1, at.date())
+        return columns.to_slice(anchors, pipeline=pipeline, sink=sink, anchors=0, complete=False, operations=())
+
     def readings(self, pipeline: str, sink: str, topic: str, partition: int, offset: int) -> LedgerSlice:
         """Those entries of a (pipeline, sink) alone whose ranges hold an offset of a topic, whatever its topic id."""
         which = Filter.of(pipeline, sink)

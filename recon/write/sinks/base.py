@@ -24,6 +24,7 @@ from recon.model import (
     Unavailable,
     parse_offsets,
 )
+from recon.model.deletion import AskedDeletion, DeletedRows
 from recon.model.offsets import OffsetSpan
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
@@ -177,6 +178,10 @@ class BatchSink(ABC):
 
     def commit_rows(self, versions: Collection[int]) -> Mapping[int, CommitRows | Unavailable]:
         """The rows of the data files that versions of an Iceberg table added, or why they were not looked at."""
+        return {}
+
+    def deleted_rows(self, asked: Sequence[AskedDeletion]) -> Mapping[int, DeletedRows | Unavailable]:
+        """The rows that commits of an Iceberg table deleted, or why they were not looked at."""
         return {}
 
     def other_rows(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +12,11 @@ import pytest
 from typing_extensions import override
 
 from recon.base.errors import LedgerError
+from recon.judge.history.declared_deletions import StoredDeletion
 from recon.judge.history.quarantine_log import QuarantineJudged
 from recon.judge.history.record_history import OtherRows, TableFingerprint, TableJudged
 from recon.judge.history.row_balance import CountedRows
-from recon.judge.history.table_history import FormerEntries, TableVersion
+from recon.judge.history.table_history import FormerEntries, JudgedDeletions, TableVersion
 from recon.judge.kafka.clusters import KafkaClusters, TopicCluster
 from recon.judge.kafka.judged_logs import KafkaLogs, LogJudged
 from recon.judge.memories import MEMORIES
@@ -61,6 +63,23 @@ ALL: tuple[SinkMemory, ...] = (
 LATER: tuple[SinkMemory, ...] = (
     KafkaClusters(topics=(TopicCluster(topic="orders", topic_id="id-1", cluster_id="cluster-1"),)),
     FormerEntries(table_id="t-1", first=1, last=4),
+    JudgedDeletions(
+        table_id="t-1",
+        shown=(
+            StoredDeletion(
+                version=9,
+                at=datetime(2026, 11, 1, tzinfo=UTC),
+                label="by job retention",
+                rows=3,
+                changed="",
+                inside=(("orders", 0, ((3, 5),)),),
+                young=(("orders", 0, ((8, 9),)),),
+                ageless=(),
+            ),
+        ),
+        offsets=(("orders", 0, ((0, 3),)),),
+        counts=((4, 3),),
+    ),
 )
 _READ = parse_proof(WITH_ALL, MEMORIES)
 STORED = dump_proof(replace(_READ, memories={**_READ.memories, **{type(memory): memory for memory in LATER}}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from recon.base.errors import EvidenceError, SinkError
 from recon.model import CommitRows, LedgerEntry, ReconStamp, SinkLog, TableCommit, TableLog, Unavailable, dump_stamp
+from recon.model.deletion import AskedDeletion, DeletedRows
 from recon.model.ledger import named
 from recon.model.wire.iceberg import STAMP
 from recon.project import IcebergSink, IcebergTableSink, Project, Sink
@@ -232,6 +233,10 @@ class IcebergAppend(BatchSink):
     @override
     def commit_rows(self, versions: Collection[int]) -> Mapping[int, CommitRows | Unavailable]:
         return iceberg.rows_of(self._found(), versions)
+
+    @override
+    def deleted_rows(self, asked: Sequence[AskedDeletion]) -> Mapping[int, DeletedRows | Unavailable]:
+        return iceberg.deleted_rows(self._found(), asked)
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
