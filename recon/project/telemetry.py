@@ -123,7 +123,7 @@ class OpenTelemetry(Reporting):
     @override
     def credentials(self) -> Iterable[tuple[str, str]]:
         for name, value in self.headers.items():
-            if name.lower() == "authorization" or SECRET_NAME.search(name):
+            if SECRET_NAME.search(name):
                 yield f"header {name} of otel", value
 
     @override
