@@ -124,9 +124,9 @@ def _unusual(url: str, begin: int, end: int, *, with_ports: bool) -> int:
     if ":" not in url[begin:end]:
         return -1
     first, query = url.find("@", end), _first(url, "?#;", begin)
-    if _HOSTS.fullmatch(url, begin, end) and not url[begin:].lower().startswith("s3"):
-        if with_ports or first < 0 or first > query:
-            return -1
+    usual = _HOSTS.fullmatch(url, begin, end)
+    if usual and (with_ports or first < 0 or first > query):
+        return -1
     return url.rfind("@", end, _first(url, "?", first)) if first >= 0 else -1
 
 

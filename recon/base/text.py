@@ -143,7 +143,7 @@ def cut(text: str, limit: int) -> str:
     >>> cut("no such table", 9), cut("no", 9), cut("incomprehensibility", 9)
     ('no such', 'no', '')
     """
-    return text if len(text) <= limit else " ".join(text[:limit + 1].split(" ")[:-1])
+    return text if len(text) <= limit else " ".join(text[: limit + 1].split(" ")[:-1])
 
 
 def complaint(error: Exception) -> str:
