@@ -314,7 +314,7 @@ class Storage:
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(
                 f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"
-            ) from error
+            ) from None  # what pyarrow raises quotes the URI, with the credentials in it
 
 
 class _InTime(io.RawIOBase):

@@ -128,11 +128,22 @@ def short_path(path: Path) -> str:
 def first_line(error: BaseException, limit: int = 400) -> str:
     r"""An error's first line that is not empty, at most `limit` characters; its type's name where it has no text.
 
+    A longer one is cut between two words, as a part of a credential would not be recognised as one.
+
     >>> first_line(ValueError("  no such table  \n at …"))
     'no such table'
     """
     lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)[:limit]
+    return cut(next((line for line in lines if line), type(error).__name__), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """The first words of a text, at most `limit` characters of them.
+
+    >>> cut("no such table", 9), cut("no", 9), cut("incomprehensibility", 9)
+    ('no such', 'no', '')
+    """
+    return text if len(text) <= limit else " ".join(text[: limit + 1].split(" ")[:-1])
 
 
 def complaint(error: Exception) -> str:

@@ -199,7 +199,7 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
             if not config.enabled:
                 continue
             _require_source(test, check)
-            name = _unique_name(test, check, suffix, taken)
+            name = _unique_name(test, project.mask(check.label()), suffix, taken, check.test)
             taken[name] += 1
             bounds.append(
                 Bound(
@@ -232,14 +232,17 @@ def _is_foreign(spec: CheckSpec) -> bool:
     return not spec.config.enabled and not known(spec.test)
 
 
-def _unique_name(test: _ListedTest, check: Check, suffix: str, taken: Mapping[str, int]) -> str:
-    """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, keep it unique."""
+def _unique_name(test: _ListedTest, label: str, suffix: str, taken: Mapping[str, int], kind: str) -> str:
+    """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, keep it unique.
+
+    `label` are the arguments without secrets: what a name makes of one is none that a mask knows.
+    """
     table, alias = test.table, test.spec.config.alias
     pipeline = test.pipeline.name if test.pipeline else "table"
     relation = table.name if table else pipeline
-    candidates = [_short(check.test, relation, check.label(), suffix)]
+    candidates = [_short(kind, relation, label, suffix)]
     if table:
-        candidates.append(_short(check.test, f"{pipeline}_{relation}", check.label(), suffix))
+        candidates.append(_short(kind, f"{pipeline}_{relation}", label, suffix))
     if test.singular:
         candidates = [stem := Path(test.singular.file).stem, f"{stem}_{relation}"]
     if alias:

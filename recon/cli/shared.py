@@ -208,7 +208,7 @@ class Session:
     def _complain(self, sentence: str) -> None:
         if self.debug:
             typer.echo(self.mask(traceback.format_exc()), err=True)
-        typer.echo(self.mask(f"Error: {' '.join(sentence.split())}"), err=True)
+        typer.echo(self.mask(f"Error: {' '.join(self.mask(sentence).split())}"), err=True)
 
 
 class _Masked:

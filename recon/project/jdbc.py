@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
+from recon.base.credentials import has_user_info
 from recon.project.messages import BadValue
 
 PORTS: Mapping[str, int] = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "sqlserver": 1433}
 _URL = re.compile(r"jdbc:(?P<product>[a-z]+)://(?P<hosts>[^/;?]+)(?:/(?P<name>[^?;]*))?(?P<rest>[?;].*)?", re.DOTALL)
-_PASSWORDS = {"password", "pwd", "pass", "sslpassword", "passphrase", "accesstoken"}
+_PASSWORDS = ("password", "pwd", "pass", "passphrase", "token", "secret")  # how names of credentials end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,8 @@ def parse_url(url: str) -> JdbcUrl:
             "jdbc:postgresql://host:5432/database"
         )
     assignments = [word.split("=", 1) for word in re.split(r"[?&;]", match["rest"] or "") if "=" in word]
-    properties = {key.strip().lower(): value for key, value in assignments}
-    if _PASSWORDS & set(properties) or "@" in match["hosts"]:
+    properties = {unquote(key).strip().lower(): value for key, value in assignments}
+    if any(key.endswith(_PASSWORDS) for key in properties) or has_user_info(url) or "@" in match["hosts"]:
         raise BadValue(
             "must not hold a password, which Spark would show in plans and logs; give it as "
             "password: \"{{ env_var('…') }}\" beside the url"

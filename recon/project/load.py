@@ -15,7 +15,7 @@ from recon.base.errors import ConfigError
 from recon.project.checks import check_item
 from recon.project.messages import BadValue, arguments_message, unknown_key_message, validation_message
 from recon.project.model import LedgerConfig, Pipeline, Project
-from recon.project.secrets import secret_parts, secret_url_parts, secret_variables
+from recon.project.secrets import in_locations, mask, secret_parts, secret_url_parts, secret_variables
 from recon.project.yaml import Document, LocatedValue, read
 
 FILE_NAME = "recon.yml"
@@ -78,7 +78,8 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     try:
         project = Project.model_validate({**data, "project_dir": file.parent.absolute()})
     except ValidationError as error:
-        raise ConfigError(validation_message(error, Project, document)) from None
+        said = validation_message(error, Project, document)
+        raise ConfigError(mask(said, in_locations(data), shortest=4)) from None
     _refuse_literals(project, document)
     found = {*_secrets(project, document.secrets), *document.named_secrets, *secret_variables(vars or {})}
     project._secrets |= found

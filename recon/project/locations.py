@@ -11,6 +11,7 @@ import os
 import re
 from pathlib import Path
 
+from recon.base.credentials import HIDDEN, has_user_info, hidden
 from recon.base.errors import ConfigError
 from recon.base.storage import CATALOG, DBFS, Storage, dbfs_is_mounted
 
@@ -102,6 +103,12 @@ def misplaced(location: str, project_dir: Path, *, local: bool = False, instead:
             return f"is {location}, {_no_home()}"
     if local and is_uri(location) and not location.startswith("file:"):
         return f"is {location}, and these files are on this machine; write a local path"
+    if location.lower().startswith(("s3:", "s3a:", "s3n:")) and has_user_info(location):
+        return (
+            f"is {hidden(location)}, with a key in it, which neither Spark nor delta-rs reads there: write "
+            f"{hidden(location).replace(f'{HIDDEN}@', '')}, and give the key in storage_options: AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY: \"{{ env_var('…') }}\""
+        )
     name = None if instead is None else catalog_name(location, project_dir)
     if name is None:
         return ""

@@ -578,11 +578,11 @@ class Project(Strict):
         and each token in a channel's URL. Values shorter than four characters are masked in URLs alone: they also occur
         in ordinary words.
         """
-        return mask(without_credentials(text), self._secrets, shortest=4)
+        return without_credentials(mask(text, self._secrets, shortest=4))
 
     def masked(self, value: T) -> T:
         """A value, a dataclass or a mapping for example, with every text in it masked."""
-        return masked(value, self.mask) if self._secrets else value
+        return masked(value, self.mask)
 
     @property
     def report_templates(self) -> Path | None:

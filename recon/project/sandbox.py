@@ -1,4 +1,4 @@
-"""Jinja that cannot take minutes or gigabytes: the sandbox of recon.yml, of its SQL tests and of dbt's YAML.
+"""Jinja that cannot take minutes or gigabytes: of recon.yml, of its SQL tests, of dbt's YAML and of report templates.
 
 No single step makes a value that is too large, and the time is checked between steps. Whatever repeats something is a
 loop or a macro, and each turn is a step.
@@ -14,30 +14,47 @@ from functools import wraps
 from math import inf
 from typing import Any, TypeVar
 
-from jinja2 import StrictUndefined, nodes
+from jinja2 import StrictUndefined, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
-from jinja2.runtime import Context
+from jinja2.lexer import Token, TokenStream
+from jinja2.runtime import Context, markup_join, str_join
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from recon.project.templates import Bounded, too_large
+from recon.project.templates import too_large
 
 MOST_OF_VALUE = 100_000  # characters and items of what an expression makes, and of what a filter gets
 MOST_S = 0.7  # of processor time, for all expressions of a file
+MOST_TOKENS = 40_000  # of Jinja in a file: `{{ a }}` has three; Jinja's compiler takes a second for them
+_MOST_POWER = 1_000
 # Filters that are put into the syntax tree: for `for`, for `~`, and around what is compared or is a key.
 _COUNTED, _JOINED, _SMALL = "recon_counted", "recon_joined", "recon_small"
 # Filters that are left out: they take long for a small text, and make nothing that belongs into a file.
 _LEFT_OUT = ("pprint", "striptags", "urlize")
-_STAR = re.compile(r"%[^a-zA-Z%]*\*")
-_LONG_NUMBER = re.compile(r"\d{6,}")  # a width of str.format
+_OF_BYTES = ("encode", "to_bytes")  # no file has bytes, and their methods have no bounds here
+# What a format writes with a width: `{:>9}`, `%(name)-9.3f`; and a field whose width another field has, `{:>{w}}`.
+_FIELD = re.compile(r"\{[^{}]*\}|%(?:\([^)]*\))?[^a-zA-Z%]*")
+_WIDTH = re.compile(r"\d{1,12}")
+_NESTED = re.compile(r"\{[^{}]*\{")
 T = TypeVar("T")
 
 
-class Sandbox(Bounded):
-    """Jinja's sandbox with bounds on each value, and on the time of one rendering."""
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox with bounds on each file and each value, and on the time of one rendering."""
 
-    def __init__(self, *, finalize: Callable[[Any], Any] | None = None, **options: Any) -> None:
+    intercepted_binops = frozenset(("*", "**", "%", "+"))
+
+    def __init__(
+        self,
+        *,
+        finalize: Callable[[Any], Any] | None = None,
+        most_of_value: int = MOST_OF_VALUE,
+        most_s: float = MOST_S,
+        **options: Any,
+    ) -> None:
         """`finalize` makes what Jinja writes of an expression's value, None as it is."""
+        self._most_of_value, self._most_s = most_of_value, most_s
 
         def write(value: Any) -> Any:
             self.require_small(value)
@@ -53,16 +70,18 @@ class Sandbox(Bounded):
 
     def begin(self) -> None:
         """A rendering begins, in this thread."""
-        self._clock.until = time.thread_time() + MOST_S
+        self._clock.until = time.thread_time() + self._most_s
 
     def step(self) -> None:
         """Raises SecurityError where the rendering takes too long."""
         if time.thread_time() > getattr(self._clock, "until", inf):
-            raise SecurityError(f"loops and expressions take longer than {MOST_S:g} s; write what they make by hand")
+            raise SecurityError(
+                f"loops and expressions take longer than {self._most_s:g} s; write what they make by hand"
+            )
 
     def require_small(self, *values: Any) -> None:
         """Raises SecurityError where values are too large together."""
-        self._require(size(values))
+        self._require(size(values, self._most_of_value))
 
     def counted(self, items: Iterable[T]) -> Iterator[T]:
         """The items; before each of them the clock is looked at."""
@@ -74,7 +93,7 @@ class Sandbox(Bounded):
         """What `~` makes."""
         values = list(values)
         self.require_small(values)
-        return "".join(map(str, values))
+        return markup_join(values) if self.autoescape else str_join(values)
 
     def _small(self, value: T) -> T:
         """The value: a list that holds itself often over would be compared, or hashed, for hours."""
@@ -85,6 +104,14 @@ class Sandbox(Bounded):
         """An item; its key is small."""
         return super().getitem(obj, self._small(argument))
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether an expression may use it: what makes bytes, it may not."""
+        return attr not in _OF_BYTES and super().is_safe_attribute(obj, attr, value)
+
+    def _tokenize(self, source: str, name: str | None, *more: Any, **named: Any) -> TokenStream:
+        stream = super()._tokenize(source, name, *more, **named)
+        return TokenStream(_counted_tokens(stream, name), name, stream.filename)
+
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
         _Steps().visit(tree)
@@ -92,13 +119,14 @@ class Sandbox(Bounded):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """As in `Bounded`, and what it makes is small."""
+        """What an operator makes is small, and is not made otherwise."""
         estimate = 0
+        if operator == "**" and _times(right) > _MOST_POWER:
+            raise too_large("a power", f"it is at most {_MOST_POWER:,}")
         if operator == "*":
             estimate = size(left) * _times(right) + size(right) * _times(left)
         elif operator == "%" and isinstance(left, str):
-            widths = sum(_times(value) for value in (right if isinstance(right, tuple) else (right,)))
-            estimate = len(left) + left.count("%") * size(right) + (widths if _STAR.search(left) else 0)
+            estimate = _formats(left, right)
         self._require(estimate)
         made = super().call_binop(context, operator, left, right)
         self.require_small(made)
@@ -117,8 +145,8 @@ class Sandbox(Bounded):
 
     def _require(self, estimate: int) -> None:
         self.step()
-        if estimate > MOST_OF_VALUE:
-            raise too_large("a value", f"an expression has at most {MOST_OF_VALUE:,} characters and items")
+        if estimate > self._most_of_value:
+            raise too_large("a value", f"an expression has at most {self._most_of_value:,} characters and items")
 
     def _bounded(self, name: str, of_jinja: Any) -> Callable[..., Any]:
         passes = 1 if getattr(of_jinja, "jinja_pass_arg", None) is not None else 0
@@ -185,10 +213,19 @@ def _filter(name: str, of: nodes.Node) -> nodes.Filter:
     return nodes.Filter(of, name, [], [], None, None, lineno=of.lineno)
 
 
-def size(value: Any) -> int:
-    """Characters and items of a value, at any depth and however often a part is in it; counted up to the bound."""
+def _counted_tokens(stream: TokenStream, name: str | None) -> Iterator[Token]:
+    for n, token in enumerate(stream):
+        if n >= MOST_TOKENS:
+            raise TemplateSyntaxError(
+                f"the file has more than {MOST_TOKENS:,} words and signs of Jinja", token.lineno, name, stream.filename
+            )
+        yield token
+
+
+def size(value: Any, most: int = MOST_OF_VALUE) -> int:
+    """Characters and items of a value, at any depth and however often a part is in it; counted up to a bound."""
     found, waiting = 0, [value]
-    while waiting and found <= MOST_OF_VALUE:
+    while waiting and found <= most:
         part = waiting.pop()
         if isinstance(part, (str, bytes)):
             found += len(part)
@@ -231,9 +268,12 @@ def _joins(of: Any, *arguments: Any) -> int:
 
 def _formats(of: Any, *arguments: Any) -> int:
     text = str(of)
-    if _LONG_NUMBER.search(text) or _STAR.search(text):
-        return MOST_OF_VALUE + 1
-    return len(text) + (text.count("%") + text.count("{")) * size(arguments)
+    if _NESTED.search(text.replace("{{", "")):
+        raise SecurityError("a width within a format cannot be a field, as in {:{w}}; write the number")
+    widths = sum(int(width) for field in _FIELD.findall(text) for width in _WIDTH.findall(field))
+    values = [value for each in arguments for value in (each if isinstance(each, tuple) else (each,))]
+    widths += text.count("*") * sum(map(_times, values))
+    return len(text) + widths + (text.count("%") + text.count("{")) * size(arguments)
 
 
 # The largest text or list that a method of a text or a filter makes of its arguments.

@@ -11,10 +11,16 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel
 
-from recon.base.credentials import HIDDEN, SECRET_NAME, in_urls
+from recon.base.credentials import HIDDEN, SECRET_NAME, in_text, in_url, spellings
 
-# What a connection string holds: AccountKey=…;
-_ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^;&,\s]+)")
+# What a connection string holds: `AccountKey=…;`, `password="…"`. A quote in quotes is doubled, or behind a backslash.
+_ASSIGNED = re.compile(
+    r"(?<![\w.%/-])(?P<name>[\w.%-]+)\s*=\s*"
+    r"(?:\"(?P<double>(?:\\.|\"\"|[^\"\\])*)\"|'(?P<single>(?:\\.|''|[^'\\])*)'|(?P<value>[^;&,\s]+))",
+    re.DOTALL,
+)
+_NO_NAME = re.compile(r"[^\w .-]")
+_A_URL = re.compile(r"\s*(jdbc:|[\w+.-]+://)", re.IGNORECASE)
 _TOKEN = r"(?=[^.]*[A-Z0-9])[\w~+/=%-]{8,}"
 T = TypeVar("T")
 
@@ -23,16 +29,61 @@ def secret_parts(name: str, value: str) -> Iterator[str]:
     """The parts of a setting's value that must not be shown: all of it where the name says so, else what it assigns.
 
     >>> sorted(set(secret_parts("url", "https://u:pa55@h/?sig=abcd&x=1")))
-    ['abcd', 'pa55', 'u:pa55@']
+    ['abcd', 'pa55', 'u:pa55']
     """
     if SECRET_NAME.search(name):
-        yield value
+        yield from spellings(value)
         # A message may quote one line of a key.
         yield from (line for line in value.splitlines() if line.strip() and not line.startswith("-----"))
-    yield from in_urls(value)
-    for found in _ASSIGNED.finditer(value):
-        if SECRET_NAME.search(found["name"]):
-            yield found["value"].strip("\"'")
+    yield from in_location(value)
+    if not _A_URL.match(value):
+        yield from _assigned(value)
+
+
+def _assigned(text: str) -> Iterator[str]:
+    for found in _ASSIGNED.finditer(text):
+        if SECRET_NAME.search(unquote(found["name"])):
+            quoted = found["double"] or found["single"]
+            yield from spellings(found["value"] or quoted or "")
+            if quoted:
+                yield from spellings(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
+                yield from spellings(quoted.replace('""', '"').replace("''", "'"))
+    for name, value in _in_semicolons(text):
+        if SECRET_NAME.search(name):
+            yield from spellings(value.strip().strip("\"'"))
+
+
+def _in_semicolons(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values that semicolons separate; what no name begins belongs to the value before it."""
+    pairs: list[tuple[str, list[str]]] = []
+    for part in text.split(";"):
+        name, assigned, value = part.partition("=")
+        if assigned and name.strip() and not _NO_NAME.search(name):
+            pairs.append((name.strip(), [value]))
+        elif pairs:
+            pairs[-1][1].append(part)
+    return ((name, ";".join(parts).rstrip(";")) for name, parts in pairs)
+
+
+def in_location(value: str) -> Iterator[str]:
+    """The credentials in a value that may be a URL, a text with URLs in it, or a connection string.
+
+    >>> "a,b" in set(in_location("Server=h;Pwd=a,b")), set(in_location("lake/token=abc/date=1"))
+    (True, set())
+    """
+    yield from in_text(value)
+    if _A_URL.match(value):
+        yield from in_url(value.strip())  # as a whole, with its blanks and quotes
+    elif _is_connection(value):
+        yield from _assigned(value)
+
+
+def _is_connection(text: str) -> bool:
+    """Whether a text is nothing but settings: `Server=h;Pwd=p`, `host=h password=p`."""
+    if len(list(_in_semicolons(text))) > 1:
+        return True
+    rest, count = _ASSIGNED.subn("", text)
+    return count > 1 and not rest.strip()
 
 
 def secret_url_parts(url: str) -> Iterator[str]:
@@ -63,9 +114,9 @@ def secret_variables(variables: Any, name: str = "") -> Iterator[str]:
 
 
 def in_locations(value: Any) -> Iterator[str]:
-    """The credentials in the URLs of every text of a model, a mapping or a list, at any depth."""
+    """The credentials in the locations among the texts of a model, a mapping or a list, at any depth."""
     if isinstance(value, str):
-        yield from in_urls(value)
+        yield from in_location(value)
     elif isinstance(value, BaseModel):
         yield from in_locations(value.__dict__)
     elif isinstance(value, Mapping):

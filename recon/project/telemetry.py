@@ -18,6 +18,12 @@ def _http(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadValue("must be a URL that begins with http:// or https://")
+    try:
+        _ = parts.port
+    except ValueError:  # errors of libraries would quote a part of the password as the port
+        raise BadValue(
+            "has a port that is no number; in a password before the host, write %2F for '/', %3F for '?', %23 for '#'"
+        ) from None
     return value
 
 
@@ -123,7 +129,7 @@ class OpenTelemetry(Reporting):
     @override
     def credentials(self) -> Iterable[tuple[str, str]]:
         for name, value in self.headers.items():
-            if name.lower() == "authorization" or SECRET_NAME.search(name):
+            if SECRET_NAME.search(name):
                 yield f"header {name} of otel", value
 
     @override

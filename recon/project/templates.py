@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Container, Iterable, Mapping
-from functools import wraps
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from jinja2 import Environment, Template, TemplateSyntaxError, UndefinedError
+from jinja2 import Template, TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from recon.base.errors import ConfigError
@@ -20,8 +17,6 @@ from recon.project.secrets import secret_parts
 
 MOST_TEXT = 5_000_000  # characters of a file, as it is written and as it is rendered
 MOST_NUMBERS = 1_000_000  # of all ranges of one rendering
-_MOST_DIGITS = 1_000
-_WIDTH = re.compile(r"%[-+ #0]*(\d+)")
 
 
 class TemplateContext:
@@ -60,30 +55,6 @@ class TemplateContext:
         return value
 
 
-class Bounded(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which no expression makes more than a file may have: of text, of numbers, of digits."""
-
-    intercepted_binops = frozenset(("*", "**", "%", "+"))
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An operator whose result would be too large is an error, before it is computed."""
-        if operator == "*" and _length(left) * _count(right) + _length(right) * _count(left) > MOST_TEXT:
-            raise too_large("a repetition")
-        if operator == "**" and _count(right) > _MOST_DIGITS:
-            raise too_large("a power")
-        if operator == "%" and isinstance(left, str) and any(int(w) > MOST_TEXT for w in _WIDTH.findall(left)):
-            raise too_large("a width")
-        if operator == "+" and _length(left) + _length(right) > MOST_TEXT:
-            raise too_large("a text or list")
-        return super().call_binop(context, operator, left, right)
-
-    def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
-        """A method of a text takes no width that makes it too large."""
-        if isinstance(getattr(function, "__self__", None), str):
-            _require_small((*arguments, *named.values()))
-        return super().call(context, function, *arguments, **named)
-
-
 def bounded_range() -> Callable[..., range]:
     """`range` for one rendering: all of them together give a million numbers at most."""
     given = 0
@@ -116,38 +87,10 @@ def rendered(template: Template, **values: Any) -> str:
     return "".join(parts)
 
 
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (str, bytes, list, tuple)) else 0
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _require_small(values: Iterable[Any]) -> None:
-    if any(_count(value) > MOST_TEXT for value in values):
-        raise too_large("a width")
-
-
 def too_large(what: str, why: str = "") -> SecurityError:
     """What is refused, and the bound."""
     bounds = f"a file has at most {MOST_TEXT:,} characters, ranges {MOST_NUMBERS:,} numbers"
     return SecurityError(f"{what} is too large: {why or bounds}")
-
-
-def bound_widths(environment: Environment) -> None:
-    """Bounds the filters that take a width."""
-    for name in ("batch", "center", "indent", "slice", "wordwrap", "truncate", "format"):
-        environment.filters[name] = _with_small_widths(environment.filters[name])
-
-
-def _with_small_widths(of_jinja: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(of_jinja)
-    def call(*arguments: Any, **named: Any) -> Any:
-        _require_small((*arguments, *named.values()))
-        return of_jinja(*arguments, **named)
-
-    return call
 
 
 def compiled(environment: ImmutableSandboxedEnvironment, source: str, file: str) -> Template:

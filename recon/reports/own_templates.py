@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.base.errors import ConfigError
 from recon.base.text import did_you_mean
+from recon.project.templates import MOST_TEXT
 
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
@@ -25,6 +26,7 @@ REPLACEABLE = (
 PREFIX = "recon"
 _OF_JINJA = frozenset(("caller", "kwargs", "loop", "self", "super", "varargs"))
 _OF_PARENTS = frozenset(("m",))  # recon's templates import their macros under this name
+_MOST_S = 60.0  # of processor time for one report
 _DOCS = "docs/report_templates.md lists the variables"
 
 
@@ -60,32 +62,54 @@ def environment(folder: Path, own: Path, **options: Any) -> Environment:
     Raises:
         ConfigError: there is no such folder.
     """
-    from jinja2 import ChoiceLoader, FileSystemLoader, PrefixLoader
+    from jinja2 import BaseLoader, ChoiceLoader, FileSystemLoader, FunctionLoader, PrefixLoader
 
-    from recon.project.templates import Bounded, bound_widths
+    from recon.project.sandbox import Sandbox
 
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder} of report templates; make it, or leave `templates` out")
     of_recon = FileSystemLoader(own)
     # No cache of compiled templates: code for the sandbox is other code.
-    made = Bounded(
-        loader=ChoiceLoader([FileSystemLoader(folder), PrefixLoader({PREFIX: of_recon}), of_recon]), **options
-    )
-    bound_widths(made)
+    of_user = FunctionLoader(lambda name: _source(folder, name))
+    loaders: list[BaseLoader] = [of_user, PrefixLoader({PREFIX: of_recon}), of_recon]
+    made = Sandbox(loader=ChoiceLoader(loaders), most_of_value=MOST_TEXT, most_s=_MOST_S, **options)
     del made.globals["lipsum"]  # text without bounds
     return made
+
+
+def _source(folder: Path, name: str) -> tuple[str, str, None] | None:
+    """A file of the folder, as Jinja takes it; None where there is none.
+
+    Raises:
+        TemplateNotFound: its name leads out of the folder.
+        ConfigError: a link leads out of the folder, or it is no file.
+    """
+    from jinja2.loaders import split_template_path
+
+    from recon.project.templates import display_path, read_text
+
+    file = folder.joinpath(*split_template_path(name))
+    if not file.exists():
+        return None
+    if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
+        raise ConfigError(
+            f"{display_path(file)} is no file within the folder of report templates; copy there what it leads to"
+        )
+    return read_text(file), str(file), None
 
 
 def _check(environment: Environment, folder: Path, template: str, known: Collection[str]) -> None:
     """What Jinja would pass over: files that replace nothing, blocks that recon's template does not have."""
     from jinja2 import meta, nodes
 
-    from recon.project.templates import display_path, read_text
+    from recon.project.templates import display_path
 
     trees: dict[str, nodes.Template] = {}
     for file in sorted(folder.rglob("*.j2")):
         name = file.relative_to(folder).as_posix()
-        trees[name] = environment.parse(read_text(file), name, str(file))
+        source = _source(folder, name)
+        assert source is not None
+        trees[name] = environment.parse(source[0], name, str(file))
         environment.compile(trees[name], name, str(file))  # finds filters and tests that do not exist
     used = {other for tree in trees.values() for other in meta.find_referenced_templates(tree) if other}
     for name, tree in trees.items():

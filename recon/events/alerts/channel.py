@@ -10,7 +10,7 @@ from typing import Any
 from recon.base.errors import ConfigError, EvidenceError, ReconError
 from recon.base.limits import within
 from recon.base.requirements import how_to_install
-from recon.base.text import first_line
+from recon.base.text import cut, first_line
 from recon.events.alerts.text import Message
 from recon.project import Project
 from recon.project.alerts import Channel
@@ -97,14 +97,14 @@ class Sender:
 
     def _notify(self, message: Message) -> Any:
         return self._service.notify(
-            title=message.title,
-            body=message.body,
+            title=self._mask(message.title),
+            body=self._mask(message.body),  # the link to the report may be one that is signed
             notify_type=self._kinds[message.kind],
             body_format=self._text,
         )
 
     def _why(self, lines: list[str]) -> str:
-        return self._mask(" ".join(" ".join(lines).split())[:400]).rstrip(".") or "apprise does not say why"
+        return cut(self._mask(" ".join(" ".join(lines).split())), 400).rstrip(".") or "apprise does not say why"
 
 
 def _listening(lines: list[str], call: Callable[[], Any]) -> Any:

@@ -174,7 +174,7 @@ class Lineage:
     def __init__(self, project: Project) -> None:
         """Names the datasets of a project."""
         config = project.openlineage
-        self.namespace = (config.namespace if config is not None else None) or project.name
+        self.namespace = project.mask((config.namespace if config is not None else None) or project.name)
         self._project = project
         self._pipelines = {pipeline.name: pipeline for pipeline in project.pipelines}
 

@@ -57,6 +57,38 @@ def test_an_empty_folder_changes_nothing(folder):
     assert forms.text(run, "markdown", empty) == forms.text(run, "markdown")
 
 
+@pytest.mark.parametrize("link", ["report.html.j2", "part.html.j2", "part.txt"])
+def test_a_link_to_a_file_elsewhere_is_refused(folder, tmp_path, link):
+    """Whoever may write the folder cannot read with the rights of who makes the report."""
+    (tmp_path / "secret.txt").write_text("of somebody else")
+    mine = folder(f"{BASE}{{% block brand %}}{{% include '{link}' %}}{{% endblock %}}")
+    (mine / link).unlink(missing_ok=True)
+    (mine / link).symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(ConfigError, match="within the folder of report templates"):
+        html.render(sample_run.sample_run(), templates=mine)
+
+
+def test_a_link_within_the_folder_is_followed(folder, tmp_path):
+    mine = folder("a part", "own.txt")
+    folder(f"{BASE}{{% block brand %}}{{% include 'part.txt' %}}{{% endblock %}}")
+    (mine / "part.txt").symlink_to("own.txt")
+    (tmp_path / "elsewhere").symlink_to(mine)
+    assert "a part" in html.render(sample_run.sample_run(), templates=tmp_path / "elsewhere")
+
+
+def test_a_loop_without_an_end_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(own_templates, "_MOST_S", 0.3)
+    loops = ("range(999)", "range(900)", "'x' * 999")
+    mine = folder("".join(f"{{% for a in {each} %}}" for each in loops) + "{% endfor %}" * len(loops))
+    with pytest.raises(ConfigError, match="loops and expressions take longer"):
+        html.render(sample_run.sample_run(), templates=mine)
+
+
+def test_texts_put_together_stay_escaped_or_not(folder):
+    mine = folder(BASE + "{% block brand %}{{ '<a>' ~ '<b>'|safe ~ 1 }}{% endblock %}")
+    assert "&lt;a&gt;<b>1" in html.render(sample_run.sample_run(), templates=mine)
+
+
 def test_values_are_escaped_as_in_recons_own(folder):
     mine = folder(BASE + "{% block footer %}<p>{{ run.project }}</p>{% endblock %}")
     page = html.render(sample_run.hostile_run(), templates=mine)
@@ -165,7 +197,8 @@ def test_the_page_names_every_template_filter_and_function(folder, monkeypatch):
     monkeypatch.setattr(own_templates, "_check", lambda environment, *_: made.setdefault("it", environment))
     html.render(sample_run.sample_run(), templates=folder(BASE))
     plain = Environment()
-    assert _names("## Filters and functions", "filter") == made["it"].filters.keys() - plain.filters.keys()
+    of_bounds = {name for name in made["it"].filters if name.startswith("recon_")}
+    assert _names("## Filters and functions", "filter") == made["it"].filters.keys() - plain.filters.keys() - of_bounds
     assert _names("## Filters and functions", "function") == made["it"].globals.keys() - plain.globals.keys()
     assert plain.globals.keys() - made["it"].globals.keys() == {"lipsum"}
     assert pages.__doc__
