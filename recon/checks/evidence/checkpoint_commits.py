@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.base.text import plural, some
+from recon.base.text import command, plural, some
 from recon.checks.base import EvidenceCheck
 from recon.checks.period import Period
 from recon.judge.case import SinkCase
@@ -459,7 +459,7 @@ class _Evaluation:
             for span in reads.get(key, Spans()).intersect(walked.covered).minus(repairs):
                 message = (
                     f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which the "
-                    "ledger already holds; start it with the offsets that `recon offsets` prints"
+                    f"ledger already holds; start it with the offsets that `{self._offsets}` prints"
                 )
                 self._say(batch, Code.OVERLAP, message, key=key, span=span)
 
@@ -510,6 +510,11 @@ class _Evaluation:
             epoch=self.writes.heads[edit.entry].epoch,
         )
 
+    @property
+    def _offsets(self) -> str:
+        """The command that prints where a fresh checkpoint begins."""
+        return command("recon offsets", self.witnesses.pipeline)
+
     def _report_stale(self) -> None:
         """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
         newest, last = self._newest, self.checkpoint.last
@@ -527,7 +532,7 @@ class _Evaluation:
             f"checkpoint {self.checkpoint.location} ends with micro-batch {planned}, and the ledger with "
             f"{newest.batch_id} of the same query: it is an older copy. The next start reads the offsets of "
             f"micro-batches {planned + 1} to {newest.batch_id} again ({ranges}): {again}. Put the newest "
-            "checkpoint back, or start a new one with the offsets that `recon offsets` prints",
+            f"checkpoint back, or start a new one with the offsets that `{self._offsets}` prints",
             batch_id=planned + 1,
             epoch=newest.epoch,
         )
@@ -602,7 +607,7 @@ class _Evaluation:
         if self.witnesses.own_function:
             step = "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
         elif self.witnesses.observed:
-            step = "start the query on a fresh checkpoint, with the offsets that `recon offsets` prints,"
+            step = f"start the query on a fresh checkpoint, with the offsets that `{self._offsets}` prints,"
         version = self.writes.transactions.newest.get(app, -1)
         rest = (
             f" are not in the sink: app id {app} already has txn version {version}, so Delta drops the write and "
