@@ -24,6 +24,7 @@ from recon.model import (
     Unavailable,
     Verdict,
     Witnesses,
+    known,
 )
 from recon.model.fingerprint import of_entries
 from recon.model.grouping import grouped
@@ -384,7 +385,17 @@ class _Recheck:
         if not self._is_evaluated or ledger is None or finding.batch_id is None:
             return self._is_evaluated and self._is_answered_by_all
         judged = ledger.heads[ledger.anchors :]
+        if finding.epoch is None and self.open.check == "checkpoint_commits":
+            return any((head.query_id, head.batch_id) == self._plan for head in judged if head.is_micro_batch)
         return any((head.epoch, head.batch_id) == (finding.epoch, finding.batch_id) for head in judged)
+
+    @property
+    def _plan(self) -> tuple[str, int] | None:
+        """The query and number of the plan that it is about, where the checkpoint has it whole."""
+        checkpoint = known(self.case.witnesses.checkpoint)
+        batches = checkpoint.batches if checkpoint is not None else ()
+        mine = [batch for batch in batches if batch.batch_id == self.finding.batch_id and batch.starts_known]
+        return (checkpoint.query_id, mine[0].batch_id) if checkpoint is not None and mine else None
 
     @property
     def _is_answered_by_all(self) -> bool:

@@ -75,8 +75,11 @@ class Followed:
         )
         self.accepted += ids
 
-    def offsets(self) -> Mapping[str, Mapping[str, int]]:
-        """What `recon offsets` prints."""
+    def offsets(self, command: str) -> Mapping[str, Mapping[str, int]]:
+        """What a printed `recon offsets` prints."""
+        name, given = parsed_command(shlex.split(command)[1:])
+        assert (name, given["pipeline"]) == ("offsets", PIPELINE), command
+        self.commands.append(command)
         world, sources = self.world, WorldSources(self.world)
         entered = {(epoch, number) for epoch, number, _ in world.ledger.numbers(PIPELINE, SINK)}
         later = [
@@ -89,9 +92,9 @@ class Followed:
         clusters = clusters_of(world.ledger, sources.pipeline, kafka)
         return ends_in_kafka(last, kafka, clusters, lambda: world.ledger.coverage(PIPELINE, SINK))
 
-    def starts_fresh(self) -> None:
+    def starts_fresh(self, command: str) -> None:
         """The query starts on a fresh checkpoint with what `recon offsets` prints, as Spark takes it: whole."""
-        starts = {(topic, int(p)): offset for topic, of in self.offsets().items() for p, offset in of.items()}
+        starts = {(topic, int(p)): offset for topic, of in self.offsets(command).items() for p, offset in of.items()}
         there = {(topic, p) for topic in self.world.query.topics for p in range(len(self.world.topics[topic].logs))}
         assert set(starts) == there, "Spark takes startingOffsets that name every partition, and no other"
         self.world.query.left_out.clear()

@@ -142,7 +142,12 @@ class WorldSources(Sources):
         query = self.world.query
         batches = tuple(query.planned)
         return CheckpointWitness(
-            location="cp", query_id=query.query_id, batches=batches, sources=query.sources, begins=query.initial
+            location="cp",
+            query_id=query.query_id,
+            batches=batches,
+            sources=query.sources,
+            begins=query.initial,
+            flaws=self.world.flaws,
         )
 
     @override
