@@ -53,8 +53,7 @@ class Followed:
 
     def repairs(self, given: Given) -> None:
         """`recon repair plan`, and `recon repair apply` where the plan does something."""
-        names = (given["pipeline"], given["sink"])
-        assert names in ((PIPELINE, SINK), (PIPELINE, None)), names
+        assert given["pipeline"] in (PIPELINE, None) and given["sink"] in (SINK, None), given
         plan = repair_plan(self.world, finding=given["finding"])
         self.plans.append(plan)
         if plan.does_something:

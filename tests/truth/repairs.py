@@ -94,11 +94,13 @@ def _read_again(
             for offset in range(planned_range.start_offset, planned_range.end_offset)
             if log.kinds[offset] in kinds and offset >= log.start and offset not in log.compacted
         ]
-    kept = [(place, batch) for place, batch in read if not world.query.filters(place[3])]
+    filters, makes = world.query.filters, world.query.makes
+    kept = [record for record in read if not filters(record[0][3]) for _ in range(makes(record[0][3]))]
+    dropped = {place for place, _ in read} - {place for place, _ in kept}
     # The transform of now decides, also of what it would have kept when the micro-batch was read.
-    world.expected -= {place for place, _ in read} - {place for place, _ in kept}
+    world.expected -= dropped
     written = [record for i, record in enumerate(kept) if i not in lose]
-    stamp = replace(_stamp(world, REPAIRS, spans), read=len(read), filtered=len(read) - len(kept))
+    stamp = replace(_stamp(world, REPAIRS, spans), read=len(read), filtered=len(dropped))
     version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
     world.rows += [Row(version, PIPELINE, REPAIRS, batch, place) for place, batch in written]
     if entered:

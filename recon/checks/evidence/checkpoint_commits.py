@@ -608,12 +608,20 @@ class _Evaluation:
             step = "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
         elif self.witnesses.observed:
             step = f"start the query on a fresh checkpoint, with the offsets that `{self._offsets}` prints,"
+        again = "and read the range again"
+        if self.witnesses.observed and not self.witnesses.own_function and self._is_behind_the_ledger(batch):
+            again = "which reads the range"
         version = self.writes.transactions.newest.get(app, -1)
         rest = (
             f" are not in the sink: app id {app} already has txn version {version}, so Delta drops the write and "
-            f"reports no error; {step} and read the range again"
+            f"reports no error; {step} {again}"
         )
         return self._say_of_ranges(batch, Code.SKIPPED, _spans(batch), rest)
+
+    def _is_behind_the_ledger(self, batch: CheckpointBatch) -> bool:
+        """Whether a query that begins where the ledger ends reads all of a micro-batch."""
+        ends = {key: of[-1].walked.frontier for key, of in self.writes.covered.incarnations.items()}
+        return all(span.start >= ends.get(key, span.start) for key, span in _spans(batch))
 
     def _not_finished(self, batch: CheckpointBatch) -> bool:
         return not batch.committed and batch is self.checkpoint.last and self._say_unfinished(batch)
