@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from recon.write.ledger.ledger import Ledger
 from tests.support.advice import printed_step
 from tests.truth.follow import Followed, printed
 from tests.truth.histories import history
 from tests.truth.judge import Judgement, audit
+from tests.truth.memory import MemoryStore
 from tests.truth.stories import STORIES, next_day, ran
 from tests.truth.world import TOPIC, Log, Row, Topic, World
 
@@ -253,7 +255,7 @@ def test_a_range_is_read_once_more(fault: Callable[[World], None]) -> None:
     whole(followed)
 
 
-@pytest.mark.advice("`recon ledger rebuild`, restores it")
+@pytest.mark.advice("or `recon ledger rebuild`, restores it")
 def test_a_missing_entry_is_restored() -> None:
     world = ran(3)
     world.produce()
@@ -383,3 +385,76 @@ def test_what_audits_of_random_histories_print_is_followed(first: int) -> None:
         followed = Followed(world, judgement)
         left = follows_all(followed)
         assert not left, f"seed {seed}: {', '.join(acts)}: {followed.commands}: {left}"
+
+
+PRINTED_BY_STORIES = {
+    "57-loss_and_open_question_in_one_check_of_which_the_loss_is_accepted": "or decide with `recon accept …`",
+    "51-ledger_put_back_from_an_older_copy": "or run `recon ledger rebuild`",
+    "70-topic_leaves_with_records_that_wait_which_somebody_accepts": "accept it where they are not needed",
+    "44-another_pipelines_merge_removes_rows_of_an_earlier_period": "`recon audit --full` looks at them",
+    "50-commit_without_entry_then_restore_over_it": "read these ranges once more",
+    "18-topic_read_on_another_cluster": "and accept this when the sink has each record once",
+}
+
+
+@pytest.mark.advice(
+    "or decide with `recon accept …`",
+    "or run `recon ledger rebuild`",
+    "accept it where they are not needed",
+    "`recon audit --full` looks at them",
+    "read these ranges once more",
+    "and accept this when the sink has each record once",
+)
+def test_what_stories_print_is_followed() -> None:
+    for name, step in PRINTED_BY_STORIES.items():
+        world, judgement = STORIES[name].story()
+        printed_step(messages(judgement), step)
+        followed = Followed(world, judgement)
+        assert follows_all(followed) == [], name
+        assert followed.last.answer == "complete", (name, followed.last.because)
+
+
+@pytest.mark.advice(
+    "then accept it",
+    "then accept this",
+    "`recon audit --full` tells which records have none",
+    "`recon ledger rebuild` restores what the sink's own record still holds",
+)
+def test_steps_that_random_histories_print_are_followed() -> None:
+    """Of each step the first history that prints it; a step that none of these prints is missed by its mark."""
+    left = {
+        "then accept it",
+        "then accept this",
+        "`recon audit --full` tells which records have none",
+        "`recon ledger rebuild` restores what the sink's own record still holds",
+    }
+    for seed in range(400):
+        acts, world, judgement = history(seed)
+        told = messages(judgement)
+        if here := {step for step in left if any(step in message for message in told)}:
+            for step in here:
+                printed_step(told, step)
+            followed = Followed(world, judgement)
+            assert follows_all(followed) == [], (seed, acts)
+            left -= here
+        if not left:
+            break
+
+
+@pytest.mark.advice("restore the ledger from a copy")
+def test_a_ledger_is_restored_from_a_copy() -> None:
+    world = ran(5)
+    store = world.ledger.store
+    assert isinstance(store, MemoryStore)
+    copy = list(store.parts)
+    store.put([*copy[:2], *copy[4:]], "DELETE")
+    world.ledger = Ledger(store, world.ledger.results, world.ledger.proofs.store)
+    world.tick(hours=2)
+    followed = said(world)
+    assert "TAMPERED" in followed.last.codes
+    printed_step(messages(followed.last), "restore the ledger from a copy")
+    store.put(copy, "RESTORE")
+    world.ledger = Ledger(store, world.ledger.results, world.ledger.proofs.store)
+    followed.run("recon audit")
+    accepts_all(followed)
+    whole(followed)
