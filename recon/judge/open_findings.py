@@ -31,7 +31,7 @@ from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans, held_by
 from recon.model.once import kept
 from recon.model.positions import is_kafka
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof, memory_of, place_of
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof, is_of_the_present, memory_of, place_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -382,6 +382,8 @@ class _Recheck:
     def _is_judged_again(self) -> bool:
         """Whether its micro-batch, or all, were judged again, and the check found nothing."""
         ledger, finding = self._ledger, self.finding
+        if is_of_the_present(self.open.check, finding):
+            return self._is_evaluated
         if not self._is_evaluated or ledger is None or finding.batch_id is None:
             return self._is_evaluated and self._is_answered_by_all
         judged = ledger.heads[ledger.anchors :]

@@ -224,6 +224,50 @@ def test_a_topic_on_another_cluster_is_read_by_timestamp(copied: bool) -> None:
     whole(followed)
 
 
+@pytest.mark.advice("or take it out", "create it, correct its name")
+@pytest.mark.parametrize("step", ["take it out", "create it", "accept it"])
+def test_a_topic_that_is_not_there(step: str) -> None:
+    """What its first record creates is read from its beginning, whether it was accepted before or not."""
+    world = ran(3)
+    world.also_named = ("returns",)
+    followed = said(world)
+    assert followed.last.answer == "could not be proved"
+    printed_step(messages(followed.last), "or take it out")
+    printed_step(messages(followed.last), "create it, correct its name")
+    if step == "accept it":
+        accepts_all(followed)
+        whole(followed)
+    world.also_named = ()
+    if step != "take it out":
+        world.topics["returns"] = Topic("returns", "id-r", [Log()])
+        world.query.topics = (TOPIC, "returns")
+        world.produce(4, topic="returns")
+        world.micro_batch()
+    whole(followed)
+
+
+@pytest.mark.advice("or name the topic again in recon.yml")
+def test_a_topic_that_left_is_named_again() -> None:
+    world = World()
+    world.topics["returns"] = Topic("returns", "id-r", [Log()])
+    world.query.topics = (TOPIC, "returns")
+    world.produce(10, topic="returns")
+    ran(2, world)
+    audit(world)
+    world.produce(4, topic="returns")
+    audit(world)
+    world.query.topics = (TOPIC,)
+    expected = set(world.expected)
+    world.expected = {place for place in expected if place[0] == TOPIC}
+    ran(2, world)
+    followed = said(world)
+    printed_step(messages(followed.last), "or name the topic again in recon.yml")
+    world.query.topics, world.expected = (TOPIC, "returns"), world.expected | expected
+    ran(1, world)
+    followed.run("recon audit")
+    whole(followed)
+
+
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 

@@ -191,6 +191,7 @@ class World:
         self.origins: dict[int, frozenset[int]] = {}  # of files with rows of others: the versions that wrote these
         self.of_call: dict[str, Any] = {}  # what entries say of the call of the hook that runs, where it is one of two
         self.takes: Callable[[int], bool] = lambda offset: True  # the offsets that this call gives to the sink
+        self.also_named: tuple[str, ...] = ()  # topics of recon.yml that the query does not subscribe to
         self.flaws: list[CheckpointFlaw] = []  # files of the checkpoint that are gone
         self.told_by: dict[int, set[Place]] = {}  # records of a call that was not written, by the entry that tells it
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
@@ -820,6 +821,11 @@ class World:
         )
         self.rows = [row for row in self.rows if row is not lost]
         self.tell(f"A commit that calls itself OPTIMIZE leaves out {places_text([lost.place])}.")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that recon.yml names."""
+        return (*self.query.topics, *self.also_named)
 
     @property
     def logs(self) -> list[Log]:

@@ -207,7 +207,7 @@ class _Evaluation:
                 f"checkpoint {checkpoint.location} holds no micro-batch any more, though the ledger does: its offsets "
                 "were deleted, and the query's next start begins a new epoch"
             )
-            self.findings.add(Code.INCONCLUSIVE, message, about="empty checkpoint")
+            self.findings.add(Code.INCONCLUSIVE, message, about=f"empty checkpoint of {checkpoint.query_id}")
         else:
             message = (
                 f"checkpoint {checkpoint.location} belongs to query {checkpoint.query_id}, which has planned nothing"
