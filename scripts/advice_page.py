@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.advice import Step, steps  # noqa: E402
+from tests.support.advice import LOOKS, Step, steps  # noqa: E402
 
 PAGE = ROOT / "tests" / "advice.md"
 _TITLE = """# The steps that messages name, and the tests that follow them
@@ -54,7 +54,139 @@ ROOMS: Mapping[str, str] = {
 }
 
 # Steps of findings and of repairs that no test follows yet, with the reason.
-NOT_YET: Mapping[str, Sequence[str]] = {}
+NOT_YET: Mapping[str, Sequence[str]] = {
+    "no step: words of SQL, of a pattern, or of what happened": (
+        "read … of aborted transactions…",
+        "read …, …",
+        "read from data files",
+        "WRITE|CREATE TABLE( AS SELECT)?|OPTIMIZE|VACUUM",
+        "START|END)|(UN)?SET TBLPROPERTIES|UPGRADE PROTOCOL|ADD",
+        "open are …",
+        "or decide with `recon accept \\1`\\))+$",
+        "CREATE TABLE r",
+        "read by an entry behind the last audit",
+        "or left it out, which `recon audit` tells",
+        "or put back to an earlier state",
+        "and read it again",
+        "and write",
+        "or run",
+        "begin …",
+    ),
+    "a part of a step whose other part is followed": (
+        "Stop the query",
+        "repair it",
+        "decide with `recon accept …`",
+        "and read the range again",
+        "then accept the finding",
+        "`recon accept …` where it may stay",
+        "remove one of them…",
+        "else read exactly this range once more",
+        "read exactly these … once more",
+        "and read their ranges once more",
+        "and accept this if the topic is the same",
+        "`recon audit --full` names their offsets",
+        "`recon audit --full` names the offsets that lack their row",
+        "…`recon audit --full` names their offsets, so that they can be read again",
+        "`recon audit --full` looks whether the sink has them",
+        "`recon audit --full` looks at the rows of all micro-batches",
+        "`recon audit --full` names the micro-batches that the ledger has",
+        "run an audit",
+        "run `recon audit`",
+    ),
+    "it changes what is written from now on, and nothing of what the finding is about": (
+        "let the query write one micro-batch through the hook",
+        "let `recon observe --every 60s` run beside the stream",
+        "or `recon observe`, enters it",
+        "or keep the log longer",
+        "correct the producer",
+        "read faster",
+        "or let the topic keep them longer",
+        "`recon advise` names what would help",
+        "set withWatermark on its event time",
+        "give each pipeline a table of its own",
+        "add recon.ProgressListener to the session",
+        "keep Kafka's partition",
+        "or write with recon's hook",
+        "let one pipeline write this topic",
+        "and open the stream with recon.read_kafka",
+        "let the hook reach the broker",
+        "make sure that only one of them runs",
+    ),
+    "recon.yml is corrected, and the audit repeated": (
+        "correct the sink's target in recon.yml",
+        "correct the pipeline's source",
+        "name the very folder that it reads",
+        "correct the pipeline's checkpoint",
+        "correct `ledger` or `checkpoint` in recon.yml",
+        "add it, with the broker's security settings",
+        "name one with --sink",
+        "name a newer one",
+        "give another period",
+        "give --from",
+        "write TOPIC/PARTITION/OFFSET, such as orders/3/18442",
+    ),
+    "a copy is put back, which the model has for checkpoint, table and ledger alone": (
+        "or restore the table",
+        "restore the files from a copy",
+        "put it back, by its name",
+        "and restore it from a copy",
+        "or restore it",
+        "restore the checkpoint",
+        "and restore the table that was there",
+        "restore the table from a backup",
+        "or move it away",
+        "and run `recon ledger rebuild`",
+        "restore the row",
+        "remove it",
+    ),
+    "it rests on a sink, a source or a function of the user's own that the model does not have": (
+        "then read exactly this range once more into that sink",
+        "else run `recon ledger rebuild`",
+        "remove txn_app_id from the sink",
+        "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more",
+        "or read the topic again on a new checkpoint",
+        "and write them again",
+        "move them elsewhere",
+        "read up to log entry …",
+        "write it to the folder under a new name",
+        "and read … from before … of query …",
+        "read the table as a whole once more",
+        "finish it with `…`",
+        "read exactly its ranges once more through the hook",
+        "read exactly its ranges once more",
+        "and correct the rows",
+        "and read the offsets again from where the logs differ",
+        "read the ranges once more through the hook",
+        "correct the rows by hand",
+    ),
+    "a repair that refuses, or was interrupted: tests/cases/test_repair.py makes both, not by the printed words": (
+        "give the repair a transform that does all that the query does between Kafka",
+        "give the query's transform",
+        "give the query's own",
+        "put its route back into recon.yml for the repair",
+        "repair with the routes of that time",
+        "repair the findings that name what it took away, audit",
+        "run it again while the query is stopped",
+        "remove them by hand",
+        "restart that, or, where its checkpoint is gone, let another query of the sink complete a micro-batch",
+        "run the repair again",
+        "run the same command again",
+    ),
+    "an answer of `recon offsets` or `recon explain` for a source or a table of another kind": (
+        "set startingOffsets to what `…` prints",
+        "then read it again with `recon repair`",
+        'or begin with startingOffsets "earliest" or "latest',
+        'begin with startingOffsets "earliest" or "latest',
+        "take their ends from the newest file in `offsets` of its checkpoint, a line for each source",
+        "and set startingOffsets per source",
+        "let the query go on with its checkpoint",
+        "begin as the query did, with no option",
+        "let the query go on with its checkpoint until it has read the version",
+        "take their ends from `recon ledger show --pipeline … --output json` and set startingOffsets per source",
+        "then read what is gone again with `recon repair`",
+        "then read them again with `recon repair`",
+    ),
+}
 
 
 def followed() -> Mapping[str, Sequence[str]]:
@@ -103,12 +235,11 @@ def page() -> str:
         where[step.text].append(step.file)
     lines = ["| step | printed by | test |", "| --- | --- | --- |"]
     lines += [f"| {_cell(text)} | {_files(where[text])} | {', '.join(tests[text])} |" for text in sorted(tests)]
-    lines += ["", "## Steps that only look", "", "They change nothing.", "", "| step | printed by |", "| --- | --- |"]
-    lines += [f"| {_cell(s.text)} | {s.file} |" for s in steps() if s.looks_only and s.text not in tests]
-    lines += ["", "## Steps that no test follows yet", "", "| step | printed by | why |", "| --- | --- | --- |"]
-    lines += [
-        f"| {_cell(s.text)} | {s.file} | {reason(s)} |" for s in steps() if not s.looks_only and s.text not in tests
-    ]
+    lines += ["", "## Steps that no test follows yet", "", "| step | why |", "| --- | --- |"]
+    lines += [f"| {_cell(text)} | {why} |" for why, texts in NOT_YET.items() for text in texts]
+    lines += ["", "Those of these rooms:", "", "| room | why |", "| --- | --- |"]
+    lines += [f"| {room} | {why} |" for room, why in ROOMS.items() if why]
+    lines += ["", f"Steps that only look change nothing: {', '.join(sorted(LOOKS))}."]
     return _TITLE + "\n".join(lines) + "\n"
 
 
