@@ -195,8 +195,7 @@ class Writes:
     @cached_property
     def _recorded(self) -> set[tuple[int, int]]:
         """The (epoch, batch_id) of every entry."""
-        of_slice = {(head.epoch, head.batch_id) for head in self.heads}
-        return of_slice | {(epoch, batch_id) for epoch, batch_id, _ in self.history.ledger.recorded}
+        return {(head.epoch, head.batch_id) for head in self.heads}
 
     @cached_property
     def transactions(self) -> Transactions:
