@@ -15,6 +15,7 @@ from recon.judge.kafka.kafka_states import was_held
 from recon.judge.kafka.topic_ids import identified, is_of, with_topic_ids
 from recon.model import (
     Code,
+    EntryHead,
     Finding,
     LedgerSlice,
     Level,
@@ -386,7 +387,11 @@ class _Recheck:
             return self._is_evaluated
         if not self._is_evaluated or ledger is None or finding.batch_id is None:
             return self._is_evaluated and self._is_answered_by_all
-        judged = ledger.heads[ledger.anchors :]
+        return self._names_one_of(ledger.heads[ledger.anchors :])
+
+    def _names_one_of(self, judged: Sequence[EntryHead]) -> bool:
+        """Whether its micro-batch is one of these; of a file of the checkpoint, the plan's."""
+        finding = self.finding
         if finding.epoch is None and self.open.check == "checkpoint_commits":
             return any((head.query_id, head.batch_id) == self._plan for head in judged if head.is_micro_batch)
         return any((head.epoch, head.batch_id) == (finding.epoch, finding.batch_id) for head in judged)
