@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from recon.base.errors import ConfigError
-from tests.support import died_processes, fault_cases, recorded
+from tests.support import advice, died_processes, fault_cases, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    return (yield from fault_cases.watched(item))
+    ran = yield from fault_cases.watched(item)
+    advice.require_taken(step for mark in item.iter_markers("advice") for step in mark.args)
+    return ran
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,6 @@ sentences are not compared. What several such groups have in common makes them o
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from recon.audits.proof import advances, refutes
-from recon.base.text import plural, some
+from recon.base.text import command, plural, some
 from recon.judge.history.table_history import rows_lost
 from recon.judge.patterns import Facts, Group, patterns_of
 from recon.model import (
@@ -539,17 +538,21 @@ class _Number(NamedTuple):
 
 def _steps(items: Sequence[Item], pipeline: str, sink: str | None, kept: Sequence[Item]) -> Iterator[NextStep]:
     """The commands that answer an open incident; none of them changes a sink. `kept` are the items that are stored."""
-    where = f"--pipeline {shlex.quote(pipeline)}"
-    of_sink = f"{where} --sink {shlex.quote(sink)}" if sink is not None else where
     codes = {item.finding.code for item in items}
     if Code.TAMPERED in codes:
-        yield NextStep(purpose="see which entries were edited or removed", command=f"recon ledger verify {of_sink}")
+        yield NextStep(
+            purpose="see which entries were edited or removed", command=command("recon ledger verify", pipeline, sink)
+        )
     if codes & {Code.STALLED, Code.RECREATED}:
-        yield NextStep(purpose="see what the next start of the query will do", command=f"recon explain {where}")
+        yield NextStep(
+            purpose="see what the next start of the query will do", command=command("recon explain", pipeline)
+        )
     if Code.RECREATED in codes:
-        yield NextStep(purpose="the startingOffsets that lose and double nothing", command=f"recon offsets {of_sink}")
+        yield NextStep(
+            purpose="the startingOffsets that lose and double nothing", command=command("recon offsets", pipeline, sink)
+        )
     if Code.LOSS_AHEAD in codes:
-        yield NextStep(purpose="settings with which the query keeps up", command=f"recon advise {where}")
+        yield NextStep(purpose="settings with which the query keeps up", command=command("recon advise", pipeline))
     ids = tuple(dict.fromkeys(item.id for item in kept if item.id))
     if not any(item.id for item in items):
         return
@@ -563,14 +566,17 @@ def _steps(items: Sequence[Item], pipeline: str, sink: str | None, kept: Sequenc
         yield NextStep(purpose="when the witness can be read, audit again", command="recon audit --full")
     if any(item.id and item.harm in ("missing", "removed", "twice") for item in items):
         finding = f" --finding {ids[0]}" if len(ids) == 1 else ""
-        yield NextStep(purpose="see what can be repaired", command=f"recon repair plan {of_sink}{finding}")
+        plan = command("recon repair plan", pipeline, sink)
+        yield NextStep(purpose="see what can be repaired", command=plan + finding)
     purpose = "what may stay as it is, or cannot be repaired"
     if all(item.finding.undecidable for item in items):
         purpose = "no witness is left: look the records up where they came from, and say what you found"
     for id_ in ids[:_IDS]:
         yield NextStep(purpose=purpose, command=f'recon accept {id_} --reason "…" --by "…"')
     if len(ids) > _IDS:
-        yield NextStep(purpose=f"the ids of the other {len(ids) - _IDS}", command=f"recon findings {of_sink}")
+        yield NextStep(
+            purpose=f"the ids of the other {len(ids) - _IDS}", command=command("recon findings", pipeline, sink)
+        )
 
 
 __all__ = ["Item", "cause_of", "counts_of", "grouped", "incidents_of", "items_of", "ranges_of"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def _without_commands(text: str, before: str = "") -> str:
     text = _AZURE_COMMAND.sub("## ", text)
     first = not before or before.endswith("\n")
     return _GITHUB_COMMAND.sub(lambda found: f"{found[1]}: " if found.start() or first else found[0], text)
+
+
+def command(name: str, pipeline: str, sink: str | None = None) -> str:
+    """A command of recon for a pipeline, or one of its sinks, as a message prints it to be run.
+
+    >>> command("recon offsets", "orders"), command("recon repair plan", "my orders", "lake")
+    ('recon offsets --pipeline orders', "recon repair plan --pipeline 'my orders' --sink lake")
+    """
+    of_sink = f" --sink {shlex.quote(sink)}" if sink is not None else ""
+    return f"{name} --pipeline {shlex.quote(pipeline)}{of_sink}"
 
 
 _NAMES = 50  # of thousands of checks or columns, no more are listed

@@ -15,6 +15,7 @@ from recon.judge.kafka.kafka_states import was_held
 from recon.judge.kafka.topic_ids import identified, is_of, with_topic_ids
 from recon.model import (
     Code,
+    EntryHead,
     Finding,
     LedgerSlice,
     Level,
@@ -24,13 +25,14 @@ from recon.model import (
     Unavailable,
     Verdict,
     Witnesses,
+    known,
 )
 from recon.model.fingerprint import of_entries
 from recon.model.grouping import grouped
 from recon.model.offsets import Span, Spans, held_by
 from recon.model.once import kept
 from recon.model.positions import is_kafka
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof, memory_of, place_of
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof, is_of_the_present, memory_of, place_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -384,10 +386,26 @@ class _Recheck:
     def _is_judged_again(self) -> bool:
         """Whether its micro-batch, or all, were judged again, and the check found nothing."""
         ledger, finding = self._ledger, self.finding
+        if is_of_the_present(self.open.check, finding):
+            return self._is_evaluated
         if not self._is_evaluated or ledger is None or finding.batch_id is None:
             return self._is_evaluated and self._is_answered_by_all
-        judged = ledger.heads[ledger.anchors :]
+        return self._names_one_of(ledger.heads[ledger.anchors :])
+
+    def _names_one_of(self, judged: Sequence[EntryHead]) -> bool:
+        """Whether its micro-batch is one of these; of a file of the checkpoint, the plan's."""
+        finding = self.finding
+        if finding.epoch is None and self.open.check == "checkpoint_commits":
+            return any((head.query_id, head.batch_id) == self._plan for head in judged if head.is_micro_batch)
         return any((head.epoch, head.batch_id) == (finding.epoch, finding.batch_id) for head in judged)
+
+    @property
+    def _plan(self) -> tuple[str, int] | None:
+        """The query and number of the plan that it is about, where the checkpoint has it whole."""
+        checkpoint = known(self.case.witnesses.checkpoint)
+        batches = checkpoint.batches if checkpoint is not None else ()
+        mine = [batch for batch in batches if batch.batch_id == self.finding.batch_id and batch.starts_known]
+        return (checkpoint.query_id, mine[0].batch_id) if checkpoint is not None and mine else None
 
     @property
     def _is_answered_by_all(self) -> bool:

@@ -138,8 +138,15 @@ def stays_open(check: str, finding: Finding) -> bool:
     """Whether a finding is carried from audit to audit until it is answered."""
     if finding.level not in (Level.FAIL, Level.UNPROVED) or finding.code in _PRESENT:
         return False
+    # A question of the present is kept where it says what exactly it is about, so that it can be accepted.
+    exact = finding.span is not None or finding.batch_id is not None or finding.about is not None
+    return exact or finding.level is Level.FAIL or check not in _CHECKS_OF_THE_PRESENT
+
+
+def is_of_the_present(check: str, finding: Finding) -> bool:
+    """Whether an audit that evaluates the check sees for itself whether it is still so."""
     placed = finding.span is not None or finding.batch_id is not None
-    return placed or finding.level is Level.FAIL or check not in _CHECKS_OF_THE_PRESENT
+    return finding.level is Level.UNPROVED and not placed and check in _CHECKS_OF_THE_PRESENT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from recon.base.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
 from recon.base.storage import Storage
+from recon.base.text import command
 from recon.judge.history.table_history import TableHistory
 from recon.judge.kafka.clusters import Clusters
 from recon.model import (
@@ -198,7 +199,7 @@ class _Witnesses:
         if entered := [answer.sink for answer in sinks if answer.action == "unknown"]:
             sentences.append(
                 f"the ledger has entries of sink {', '.join(entered)}, so this begins a new epoch: set "
-                f"startingOffsets to what `recon offsets --pipeline {self.pipeline.name}` prints, or rows are read "
+                f"startingOffsets to what `{command('recon offsets', self.pipeline.name)}` prints, or rows are read "
                 "again or left out"
             )
         return self._explanation(next="first start", query_id=query_id, sinks=sinks, sentences=tuple(sentences))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from recon.base.errors import ConfigError, EvidenceError
 from recon.base.text import some
 from recon.judge.history.table_history import TableHistory
-from recon.judge.kafka.clusters import Clusters
-from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
+from recon.judge.kafka.clusters import Clusters, Move
+from recon.model import REPAIRS, KafkaWitness, LedgerEntry, SinkCommit, parse_offsets
 from recon.model.delta_offsets import position_of
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Spans
 from recon.model.positions import is_kafka
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
@@ -99,6 +99,22 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
     read_log = (lambda **_: writer.log()) if replaced else writer.log
     later = missing(ledger, pipeline, sink.name, recent, read_log)
     _warn_of_undone(sink, writer, recent, later)
+    last = ledgers_end(ledger, pipeline, sink.name, later)
+    if not last:
+        return {}
+    if len({(span.topic, span.source) for span in last}) > len({span.topic for span in last}):
+        raise ConfigError(
+            f"pipeline {pipeline} reads one topic through several sources; take their ends from "
+            f"`recon ledger show --pipeline {pipeline} --output json` and set startingOffsets per source"
+        )
+    clusters = clusters_of(ledger, project.find_pipeline(pipeline))
+    kafka = _kafka(project, pipeline, last)
+    return ends_in_kafka(last, kafka, clusters, lambda: ledger.coverage(pipeline, sink.name))
+
+
+def ledgers_end(ledger: Ledger, pipeline: str, sink: str, later: Sequence[SinkCommit]) -> Sequence[OffsetSpan]:
+    """Where the ledger ends; `later` are commits of the sink that have no entry. Empty where nothing was read."""
+    recent = ledger.last(pipeline, sink, RECENT)
     read = [_Reading(entry.epoch, entry.batch_id, entry.offsets) for entry in recent if entry.reads]
     # A commit whose entry a crash left out is read, too: the next start restores the entry.
     unrecorded = [
@@ -115,23 +131,20 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
     last = front.offsets if front is not None else ()
     if front is not None and (front.epoch > 0 or any(reading.epoch != front.epoch for reading in read)):
         # An epoch that read old offsets again may end before the one before it, and a repair behind both.
-        held = ledger.coverage(pipeline, sink.name)
+        held = ledger.coverage(pipeline, sink)
         for reading in unrecorded:
             held = coverage.plus(held, reading.offsets)
         last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
-    if not last:
-        return {}
-    if len({(span.topic, span.source) for span in last}) > len({span.topic for span in last}):
-        raise ConfigError(
-            f"pipeline {pipeline} reads one topic through several sources; take their ends from "
-            f"`recon ledger show --pipeline {pipeline} --output json` and set startingOffsets per source"
-        )
+    return last
+
+
+def by_topic(spans: Iterable[OffsetSpan]) -> Offsets:
+    """The ends of ranges, as the option `startingOffsets` has them."""
     ends: dict[str, dict[str, int]] = {}
-    for span in sorted(last):
+    for span in sorted(spans):
         partitions = ends.setdefault(span.topic, {})
         partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
-    ids = {span.topic: span.topic_id for span in last if span.topic_id is not None and is_kafka(span.topic)}
-    return {**ends, **_begun_again(project, pipeline, ids, clusters_of(ledger, project.find_pipeline(pipeline)))}
+    return ends
 
 
 class _Reading(NamedTuple):
@@ -159,41 +172,70 @@ def _warn_of_undone(sink: Sink, writer: BatchSink, recent: Sequence[LedgerEntry]
         )
 
 
-def _begun_again(
-    project: Project, pipeline: str, ids: Mapping[str, str], clusters: Clusters
-) -> dict[str, dict[str, int]]:
-    """The log starts of topics that have another id in Kafka than in the ledger: none of it was read.
-
-    Raises:
-        EvidenceError: one is on another cluster, where records may be copies of those that were read.
-    """
-    if not ids or "bootstrap.servers" not in project.kafka:
-        return {}
+def _kafka(project: Project, pipeline: str, last: Iterable[OffsetSpan]) -> KafkaWitness | None:
+    """The topics of the ledger's end as Kafka describes them now; None where no broker answers."""
+    topics = {span.topic for span in last if span.topic_id is not None and is_kafka(span.topic)}
+    if not topics or "bootstrap.servers" not in project.kafka:
+        return None
     from recon.witness import kafka
 
     isolation = project.find_pipeline(pipeline).source.isolation_level
     try:
-        witness = kafka.read(project.kafka, sorted(ids), isolation_level=isolation)
+        return kafka.read(project.kafka, sorted(topics), isolation_level=isolation)
     except EvidenceError as error:
         log.warning("whether the topics are those in the ledger is not known: %s", error)
-        return {}
-    begun: dict[str, dict[str, int]] = {}
-    clusters = clusters.with_described(witness.topics.values())
-    for name, topic in witness.topics.items():
-        move = clusters.move(ids[name], topic.topic_id)
-        if move is not None:
-            raise EvidenceError(
-                f"topic {name} is on another cluster than the one that was read: {move}; its offsets do not say which "
-                "records were read, so that there are no startingOffsets for it: choose the start by "
-                "timestamp (startingOffsetsByTimestamp), and compare both clusters by key"
-            )
-        if topic.topic_id is not None and topic.topic_id != ids[name]:
+        return None
+
+
+def ends_in_kafka(
+    last: Sequence[OffsetSpan],
+    kafka: KafkaWitness | None,
+    clusters: Clusters,
+    covered: Callable[[], Mapping[coverage.Key, Spans]],
+) -> Offsets:
+    """Where a query begins that goes on behind the ledger's end: every partition, as Spark wants all of them named.
+
+    A topic that has another id in Kafka than in the ledger begins at its log starts: none of it was read. So does a
+    partition that the ledger does not know.
+
+    Args:
+        last: the ledger's end.
+        kafka: its topics, as Kafka describes them; None where no broker answers.
+        clusters: those of the topics.
+        covered: gives all that the ledger covers, for partitions that its newest micro-batch did not read.
+
+    Raises:
+        EvidenceError: a topic is on another cluster, where records may be copies of those that were read.
+    """
+    ends = by_topic(last)
+    if kafka is None:
+        return ends
+    ids = {span.topic: span.topic_id for span in last if span.topic_id is not None}
+    clusters = clusters.with_described(kafka.topics.values())
+    for name, topic in kafka.topics.items():
+        read, starts = ids.get(name), {number: of.log_start for number, of in sorted(topic.partitions.items())}
+        _require_same_cluster(name, clusters.move(read, topic.topic_id))
+        if read is None or topic.topic_id is None:
+            continue
+        if topic.topic_id != read:
             log.warning(
                 "topic %s was deleted and created again (its id was %s and is %s): it begins at its log start; what "
                 "the old one held beyond the ledger's end is gone",
                 name,
-                ids[name],
+                read,
                 topic.topic_id,
             )
-            begun[name] = {str(number): partition.log_start for number, partition in sorted(topic.partitions.items())}
-    return begun
+            ends[name] = {}
+        for number in sorted(starts.keys() - {int(known) for known in ends[name]}):
+            before = covered().get((name, read, number), Spans()) if topic.topic_id == read else Spans()
+            ends[name][str(number)] = before.ranges[-1].end if before else starts[number]
+    return ends
+
+
+def _require_same_cluster(topic: str, move: Move | None) -> None:
+    if move is not None:
+        raise EvidenceError(
+            f"topic {topic} is on another cluster than the one that was read: {move}; its offsets do not say which "
+            "records were read, so that there are no startingOffsets for it: choose the start by "
+            "timestamp (startingOffsetsByTimestamp), and compare both clusters by key"
+        )

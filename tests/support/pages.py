@@ -227,15 +227,22 @@ def check_command(words: list[str]) -> None:
 
 
 def _check_recon(words: list[str]) -> None:
+    parsed_command(words)
+
+
+def parsed_command(words: list[str]) -> tuple[str, Mapping[str, Any]]:
+    """The name of a command of recon and what its words give it, as the command line reads them; runs nothing."""
     group: Any = typer.main.get_command(app)
     context = group.make_context("recon", [], resilient_parsing=True)
+    names = []
     # A group may be a command itself: recon compliance --from …
     while hasattr(group, "get_command") and not (words and words[0].startswith("-")):
         name, *words = words
+        names.append(name)
         command = group.get_command(context, name)
         assert command is not None, f"recon has no command {name}"
         group, context = command, context.__class__(command, parent=context, info_name=name)
-    group.make_context(group.name, words)  # reads the options, and runs nothing
+    return " ".join(names), group.make_context(group.name, words).params
 
 
 # What holds a block of a language

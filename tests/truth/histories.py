@@ -487,12 +487,13 @@ def _puts_the_ledger_back(world: World, rng: random.Random) -> None:
     _changed(world, copy)
     world.tell("The ledger is put back from a copy that is older than these micro-batches.")
     if rng.random() < 0.5:
-        _restores_entries(world)
+        restores_entries(world)
     if rng.random() < 0.5:
         ran(1, world)
 
 
-def _restores_entries(world: World) -> None:
+def restores_entries(world: World) -> None:
+    """Entries of recon's own commits that have none."""
     entered = {(epoch, number) for epoch, number, _ in world.ledger.numbers(PIPELINE, SINK)}
     for version, commit in sorted(world.commits.items()):
         stamp = commit.stamp

@@ -124,7 +124,7 @@ class WorldSources(Sources):
     """The witnesses of a world as it is now."""
 
     def __init__(self, world: World) -> None:
-        of = project(world.declared, world.query.topics, (ELSEWHERE,) if ELSEWHERE in world.topics else ())
+        of = project(world.declared, world.named, (ELSEWHERE,) if ELSEWHERE in world.topics else ())
         super().__init__(of, of.pipelines[0], AuditSession(of, no_spark=True, spark=None))
         object.__setattr__(self, "world", world)
 
@@ -149,7 +149,12 @@ class WorldSources(Sources):
         query = self.world.query
         batches = tuple(query.planned)
         return CheckpointWitness(
-            location="cp", query_id=query.query_id, batches=batches, sources=query.sources, begins=query.initial
+            location="cp",
+            query_id=query.query_id,
+            batches=batches,
+            sources=query.sources,
+            begins=query.initial,
+            flaws=self.world.flaws,
         )
 
     @override
@@ -458,7 +463,7 @@ def audit(
     world.tick()
     sources = sources_of(world)
     options = Options(select=tuple(only), from_=from_, to=to, full=full)
-    bounds = _selected(world.declared, world.query.topics, options.select)
+    bounds = _selected(world.declared, world.named, options.select)
     evidence = collect(sources, bounds, options, world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, lambda: world.now))
     facts = audit_run.facts_of(sources.project, sources.pipeline, evidence, results, keeps=options.goes_on)

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from recon.model import REMOVALS, REPAIRS, ReconStamp, offsets_text, parse_offsets
 from recon.model.offsets import OffsetSpan, Spans
+from recon.model.proof import with_id
 from recon.model.wire.app_ids import app_id
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, planned, without
+from recon.recovery.topic_clusters import clusters_of
 from tests.truth.judge import WorldSources
 from tests.truth.world import NOT_COUNTED, PIPELINE, SINK, TOPIC, Place, Row, World
 
@@ -18,12 +20,19 @@ Crash = Literal["write", "entry"]
 
 
 def repair(
-    world: World, *, crash: Crash | None = None, lose: Collection[int] = (), blindly: bool = False, both: bool = False
+    world: World,
+    *,
+    finding: str | None = None,
+    crash: Crash | None = None,
+    lose: Collection[int] = (),
+    blindly: bool = False,
+    both: bool = False,
 ) -> RepairPlan:
     """Repairs what is open.
 
     Args:
         world: the world.
+        finding: only this one, by its id.
         crash: where the process ends: before its commit, or before its ledger entry.
         lose: places among the rows read again that are not written.
         blindly: whether rows that are there already are written, too, as a broken repair would.
@@ -31,15 +40,24 @@ def repair(
     """
     world.tick()
     finish(world)
-    state = world.ledger.proofs.newest(PIPELINE, SINK)
-    ledger = world.ledger.slice(PIPELINE, SINK)
-    kafka = WorldSources(world).kafka(sorted({name for _, name, _ in ledger.ranges.topics} | {TOPIC}), {}, {})
-    plan = planned(ledger, state.position if state else 0, state.open if state else (), kafka)
+    plan = repair_plan(world, finding)
     if crash != "write":
         entered = crash != "entry"
         _read_again(world, plan.of("read"), lose, blindly, entered)
         _remove(world, plan.of("remove"), both, entered)
     return plan
+
+
+def repair_plan(world: World, finding: str | None = None) -> RepairPlan:
+    """What `recon repair plan` shows."""
+    state = world.ledger.proofs.newest(PIPELINE, SINK)
+    ledger = world.ledger.slice(PIPELINE, SINK)
+    sources = WorldSources(world)
+    kafka = sources.kafka(sorted({name for _, name, _ in ledger.ranges.topics} | {TOPIC}), {}, {})
+    clusters = clusters_of(world.ledger, sources.pipeline, kafka)
+    opened = state.open if state is not None else ()
+    chosen = opened if finding is None else with_id(opened, finding)
+    return planned(ledger, state.position if state is not None else 0, chosen, kafka, clusters=clusters)
 
 
 def finish(world: World) -> None:
@@ -76,11 +94,13 @@ def _read_again(
             for offset in range(planned_range.start_offset, planned_range.end_offset)
             if log.kinds[offset] in kinds and offset >= log.start and offset not in log.compacted
         ]
-    kept = [(place, batch) for place, batch in read if not world.query.filters(place[3])]
+    filters, makes = world.query.filters, world.query.makes
+    kept = [record for record in read if not filters(record[0][3]) for _ in range(makes(record[0][3]))]
+    dropped = {place for place, _ in read} - {place for place, _ in kept}
     # The transform of now decides, also of what it would have kept when the micro-batch was read.
-    world.expected -= {place for place, _ in read} - {place for place, _ in kept}
+    world.expected -= dropped
     written = [record for i, record in enumerate(kept) if i not in lose]
-    stamp = replace(_stamp(world, REPAIRS, spans), read=len(read), filtered=len(read) - len(kept))
+    stamp = replace(_stamp(world, REPAIRS, spans), read=len(read), filtered=len(dropped))
     version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
     world.rows += [Row(version, PIPELINE, REPAIRS, batch, place) for place, batch in written]
     if entered:

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from recon.model import CheckpointBatch, DataFile, LedgerEntry, ReconStamp, TableCommit, offsets_text, parse_offsets
+from recon.model import (
+    CheckpointBatch,
+    CheckpointFlaw,
+    DataFile,
+    LedgerEntry,
+    ReconStamp,
+    TableCommit,
+    offsets_text,
+    parse_offsets,
+)
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.wire.app_ids import app_id
@@ -189,6 +198,8 @@ class World:
         self.origins: dict[int, frozenset[int]] = {}  # of files with rows of others: the versions that wrote these
         self.of_call: dict[str, Any] = {}  # what entries say of the call of the hook that runs, where it is one of two
         self.takes: Callable[[int], bool] = lambda offset: True  # the offsets that this call gives to the sink
+        self.also_named: tuple[str, ...] = ()  # topics of recon.yml that the query does not subscribe to
+        self.flaws: list[CheckpointFlaw] = []  # files of the checkpoint that are gone
         self.told_by: dict[int, set[Place]] = {}  # records of a call that was not written, by the entry that tells it
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
         self.unread: list[tuple[Topic, OffsetSpan]] = []  # what a micro-batch planned that the driver died in
@@ -727,6 +738,22 @@ class World:
             begins=begins,
         )
 
+    def remove_plan(self, batch_id: int) -> None:
+        """Somebody removes a file of the checkpoint between others."""
+        at = next(i for i, batch in enumerate(self.query.planned) if batch.batch_id == batch_id)
+        self.query.planned[at + 1] = replace(self.query.planned[at + 1], starts_known=False)
+        del self.query.planned[at]
+        self.flaws.append(CheckpointFlaw(batch_id, f"cp/offsets/{batch_id} is missing"))
+        self.tell(f"offsets/{batch_id} is removed.")
+
+    def put_ends_back(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Somebody writes these end offsets into the newest plan."""
+        newest = self.query.planned[-1]
+        self.query.positions |= ends
+        put = tuple(of._replace(end_offset=ends.get((of.topic, of.partition), of.end_offset)) for of in newest.ranges)
+        self.query.planned[-1] = replace(newest, ranges=put)
+        self.tell(f"The end offsets {starts_text(ends)} are put back into offsets/{newest.batch_id}.")
+
     # -- the table --------------------------------------------------------------------------------------------------
 
     def commit(self, operation: str, *, added: int = 0, removed: int = 0, **fields: Any) -> int:
@@ -824,6 +851,11 @@ class World:
         )
         self.rows = [row for row in self.rows if row is not lost]
         self.tell(f"A commit that calls itself OPTIMIZE leaves out {places_text([lost.place])}.")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that recon.yml names."""
+        return (*self.query.topics, *self.also_named)
 
     @property
     def logs(self) -> list[Log]:

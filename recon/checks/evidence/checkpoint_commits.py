@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from recon.base.text import plural, some
+from recon.base.text import command, plural, some
 from recon.checks.base import EvidenceCheck
 from recon.checks.period import Period
 from recon.judge.case import SinkCase
@@ -207,7 +207,7 @@ class _Evaluation:
                 f"checkpoint {checkpoint.location} holds no micro-batch any more, though the ledger does: its offsets "
                 "were deleted, and the query's next start begins a new epoch"
             )
-            self.findings.add(Code.INCONCLUSIVE, message, about="empty checkpoint")
+            self.findings.add(Code.INCONCLUSIVE, message, about=f"empty checkpoint of {checkpoint.query_id}")
         else:
             message = (
                 f"checkpoint {checkpoint.location} belongs to query {checkpoint.query_id}, which has planned nothing"
@@ -459,7 +459,7 @@ class _Evaluation:
             for span in reads.get(key, Spans()).intersect(walked.covered).minus(repairs):
                 message = (
                     f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which the "
-                    "ledger already holds; start it with the offsets that `recon offsets` prints"
+                    f"ledger already holds; start it with the offsets that `{self._offsets}` prints"
                 )
                 self._say(batch, Code.OVERLAP, message, key=key, span=span)
 
@@ -510,6 +510,11 @@ class _Evaluation:
             epoch=self.writes.heads[edit.entry].epoch,
         )
 
+    @property
+    def _offsets(self) -> str:
+        """The command that prints where a fresh checkpoint begins."""
+        return command("recon offsets", self.witnesses.pipeline)
+
     def _report_stale(self) -> None:
         """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
         newest, last = self._newest, self.checkpoint.last
@@ -528,7 +533,7 @@ class _Evaluation:
             f"checkpoint {self.checkpoint.location} ends with micro-batch {planned}, and the ledger with "
             f"{newest.batch_id} of the same query: it is an older copy. The next start reads the offsets of "
             f"micro-batches {planned + 1} to {newest.batch_id} again ({ranges}): {again}. Put the newest "
-            "checkpoint back, or start a new one with the offsets that `recon offsets` prints",
+            f"checkpoint back, or start a new one with the offsets that `{self._offsets}` prints",
             batch_id=planned + 1,
             epoch=newest.epoch,
         )
@@ -603,11 +608,14 @@ class _Evaluation:
         if self.witnesses.own_function:
             step = "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
         elif self.witnesses.observed:
-            step = "start the query on a fresh checkpoint, with the offsets that `recon offsets` prints,"
+            step = f"start the query on a fresh checkpoint, with the offsets that `{self._offsets}` prints,"
+        again = "and read the range again"
+        if self.witnesses.observed and not self.witnesses.own_function and self._is_behind_the_ledger(batch):
+            again = "which reads the range"
         version = self.writes.transactions.newest.get(app, -1)
         drops = f"app id {app} already has txn version {version}, so Delta drops the write and reports no error"
         if missing := self._unheld(batch):
-            rest = f" are not in the sink: {drops}; {step} and read the range again"
+            rest = f" are not in the sink: {drops}; {step} {again}"
             return self._say_of_ranges(batch, Code.SKIPPED, missing, rest)
         return self._say(
             batch,
@@ -615,6 +623,11 @@ class _Evaluation:
             f"{batch.label} reads again what the ledger has: {drops}. So it does with each micro-batch up to number "
             f"{version}, also where records in it are new: {step.removesuffix(',')}",
         )
+
+    def _is_behind_the_ledger(self, batch: CheckpointBatch) -> bool:
+        """Whether a query that begins where the ledger ends reads all of a micro-batch."""
+        ends = {key: of[-1].walked.frontier for key, of in self.writes.covered.incarnations.items()}
+        return all(span.start >= ends.get(key, span.start) for key, span in _spans(batch))
 
     def _not_finished(self, batch: CheckpointBatch) -> bool:
         return not batch.committed and batch is self.checkpoint.last and self._say_unfinished(batch)

@@ -75,7 +75,7 @@ class KafkaEndOffsets(AgeCheck):
             topic = kafka.topics.get(name)
             if topic is None:
                 message = f"topic {name} was read, and its end offsets were not"
-                findings.add(Code.INCONCLUSIVE, message, about="end offsets", topic=name)
+                findings.add(Code.INCONCLUSIVE, message, topic=name)
             elif not topic.exists:
                 _judge_missing_topic(name, incarnation_of, case, findings)
             else:

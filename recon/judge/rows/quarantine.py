@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from recon.base.text import plural, some
+from recon.base.text import command, plural, some
 from recon.judge.history.quarantine_log import Missing, Quarantine, QuarantineLog, missing
 from recon.judge.history.table_history import changes_rows
 from recon.judge.row_counts import Counts, ReadStretches
@@ -29,8 +29,9 @@ def doubts(counts: Counts, quarantine: Quarantine, time: AuditTime) -> Iterator[
     else:
         yield from _removed(counts.ledger, seen, quarantine.counted)
         if unfinished := _unfinished(counts.ledger, seen.log, time):
+            release = command("recon quarantine release", counts.ledger.pipeline, counts.ledger.sink)
             claimed = f"release {some(unfinished)} was claimed and has no ledger entry"
-            yield f"{claimed}: finish it with `recon quarantine release`"
+            yield f"{claimed}: finish it with `{release}`"
 
 
 def _removed(ledger: LedgerSlice, seen: QuarantineLog, counted: QuarantinedRows | Unavailable | None) -> Iterator[str]:

@@ -167,7 +167,7 @@ class Sink(WithColumns):
     def repair_ability(self) -> RepairAbility:
         """What a repair can do for this sink."""
         if not self.repairs:
-            return RepairAbility(refused=f"a repair writes no sinks of kind {self.kind}: {READ_ONCE_MORE}")
+            return RepairAbility(refused=f"a repair writes no sinks of kind {self.kind}", by_hand=READ_ONCE_MORE)
         if self.rewrites:
             return of_replaced_rows(None)
         return RepairAbility(

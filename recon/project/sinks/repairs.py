@@ -7,12 +7,14 @@ the row of a later one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 READ_ONCE_MORE = (
     "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
     "on_new_epoch: warn"
 )
+_REMOVE_BY_HAND = "remove all but one row of each doubled offset by hand, then accept the finding"
 _REPLACED = (
     "rows of this sink are replaced by later ones, so which of these offsets was lost is not known: look the keys up "
     "in Kafka, correct the rows, then accept the finding"
@@ -38,22 +40,33 @@ class RepairAbility:
 
     Attributes:
         refused: why it does nothing at all.
+        by_hand: what to do about missing offsets then; "" where `refused` says it.
         only_unread: why offsets that a micro-batch read, and that have no row, are not read again.
         no_removal: why no doubled rows are removed.
         reads: what else there is to know of offsets that are read again, as the end of a sentence.
     """
 
     refused: str = ""
+    by_hand: str = ""
     only_unread: str = ""
     no_removal: str = ""
     reads: str = ""
+
+    def refusal(self, actions: Collection[str]) -> str:
+        """Why it does nothing at all, and what to do instead of these actions of a plan; "" where it does something.
+
+        Who reads offsets again because their rows are doubled has them three times.
+        """
+        steps = {"read": self.by_hand, "remove": _REMOVE_BY_HAND} if self.by_hand else {}
+        asked = [step for action, step in steps.items() if action in actions]
+        return ": ".join([self.refused, "; ".join(asked)] if asked else [self.refused]) if self.refused else ""
 
 
 def without_record(key: str, who: str = "nothing records") -> RepairAbility:
     """That of a sink whose `key` means that nothing records its writes."""
     return RepairAbility(
-        refused=f"it has {key}, so {who} its writes, and a repair that is interrupted could not tell what it wrote: "
-        f"{READ_ONCE_MORE}"
+        refused=f"it has {key}, so {who} its writes, and a repair that is interrupted could not tell what it wrote",
+        by_hand=READ_ONCE_MORE,
     )
 
 

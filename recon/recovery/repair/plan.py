@@ -124,7 +124,7 @@ def planned(
     return RepairPlan(
         pipeline=ledger.pipeline,
         sink=ledger.sink,
-        refused=able.refused if waiting else "",
+        refused=able.refusal({part.action for part in ranges}) if waiting else "",
         ranges=tuple(ranges),
         left_open=tuple(left),
     )

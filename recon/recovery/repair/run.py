@@ -32,7 +32,7 @@ from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.passed import require_route, require_same
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, without
-from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
+from recon.recovery.repair.witnesses import ability_of, open_findings, plan_of, require_broker
 from recon.spark.catalog import require_located
 from recon.spark.session import session
 from recon.write.hook.epochs import BatchToWrite
@@ -135,9 +135,9 @@ def repair(
     require_broker(project)
     if project.catalog_tables([out]):
         require_located(project, [out], spark or session(project, kafka=True))
-    refused = refusal(project, pipe, out)
-    if refused:
-        raise ConfigError(refused)
+    can = ability_of(project, pipe, out)
+    if can.refused:
+        raise ConfigError(can.refusal({"read", "remove"}))
     run = SinkRepair(project, pipe, out, transform, kafka_options or {}, decision, spark, failpoint)
     return run.run(finding, other_transform)
 

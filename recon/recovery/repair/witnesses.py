@@ -11,6 +11,7 @@ from recon.base.storage import Storage
 from recon.model import KafkaWitness, LedgerSlice
 from recon.model.proof import OpenFinding, with_id
 from recon.project import Pipeline, Project, Sink, as_project
+from recon.project.sinks.repairs import READ_ONCE_MORE, RepairAbility
 from recon.recovery.repair.plan import RepairPlan, planned
 from recon.recovery.topic_clusters import clusters_of
 from recon.witness import checkpoint
@@ -69,10 +70,10 @@ def plan_of(
     entries = ledger.slice(pipeline.name, sink.name)
     kafka = _kafka(project, pipeline, entries, findings)
     position = state.position if state is not None else 0
-    able = replace(sink.repair_ability, refused=refusal(project, pipeline, sink))
+    can = ability_of(project, pipeline, sink)
     if routes_to(pipeline, sink) is not None:
-        able = replace(able, reads=f"{able.reads}; rows of other routes among them are left out")
-    return planned(entries, position, findings, kafka, able=able, clusters=clusters_of(ledger, pipeline, kafka))
+        can = replace(can, reads=f"{can.reads}; rows of other routes among them are left out")
+    return planned(entries, position, findings, kafka, able=can, clusters=clusters_of(ledger, pipeline, kafka))
 
 
 def open_findings(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> list[OpenFinding]:
@@ -91,31 +92,32 @@ def require_broker(project: Project) -> None:
         )
 
 
-def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
-    """Why a sink cannot be repaired, in a sentence; "" where it can."""
-    name = f"pipeline {pipeline.name}, sink {sink.name}"
-    again = (
-        "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
-        "on_new_epoch: warn"
-    )
+def ability_of(project: Project, pipeline: Pipeline, sink: Sink) -> RepairAbility:
+    """What a repair can do for a sink as it is now."""
+    of_kind, name = sink.repair_ability, f"pipeline {pipeline.name}, sink {sink.name}"
     if sink.observed:
-        return (
-            f"{name} is written without recon (write: {pipeline.write}), which only observes it: read what is listed "
-            "as `read` once more with a query of your own, remove one row of each that is listed as `remove`, then "
-            "audit again, and accept what is still open"
-        )
+        refused = f"{name} is written without recon (write: {pipeline.write}), which only observes it"
+        return replace(of_kind, refused=refused, by_hand=_with_own_query("the ranges"))
     if not pipeline.of_kafka:
-        return (
-            f"{name} reads {pipeline.source.named}, and a repair reads Kafka's records again: read what the finding "
-            "names once more with a query of your own, then accept the finding"
-        )
-    if why := sink.repair_ability.refused:
-        return f"{name} is of kind {sink.kind}: {why}"
+        refused = f"{name} reads {pipeline.source.named}, and a repair reads Kafka's records again"
+        return replace(of_kind, refused=refused, by_hand=_with_own_query("what the finding names"))
+    if of_kind.refused:
+        return replace(of_kind, refused=f"{name} is of kind {sink.kind}: {of_kind.refused}")
     if not sink.stamp_source_offsets:
-        return (
+        refused = (
             f"{name} has stamp_source_offsets: false, so which offsets have a row is not known, and a repair could "
-            f"double rows: {again}"
+            "double rows"
         )
+        return replace(of_kind, refused=refused, by_hand=READ_ONCE_MORE)
+    return replace(of_kind, refused=_of_now(project, pipeline, sink, name))
+
+
+def _with_own_query(what: str) -> str:
+    return f"read {what} once more with a query of your own, then accept the finding"
+
+
+def _of_now(project: Project, pipeline: Pipeline, sink: Sink, name: str) -> str:
+    """Why the query's state, or what the sink is now, forbids a repair; "" where they do not."""
     try:
         stateful = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options)).stateful
     except EvidenceError as error:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from recon.base.errors import NewEpochError, SinkError
 from recon.base.lazy import np
-from recon.base.text import some
+from recon.base.text import command, some
 from recon.model import LedgerEntry, ReconStamp, offsets_text
 from recon.model.file_offsets import is_files
 from recon.model.offsets import OffsetSpan, Spans
@@ -247,7 +247,7 @@ class Epochs:
         message = (
             f"{self._name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} {does} and its "
             f"ranges {' and '.join(faults)}; either start a fresh checkpoint with the {option} that "
-            f"`recon offsets --pipeline {self._pipeline} --sink {self._sink.name}` prints, or accept it with "
+            f"`{command('recon offsets', self._pipeline, self._sink.name)}` prints, or accept it with "
             f"`on_new_epoch: warn`{drop}"
         )
         self._stop_or_warn(message, always=bool(gaps))
@@ -278,7 +278,8 @@ class Epochs:
             raise SinkError(
                 f"pipeline {self._pipeline}: trim_replayed_offsets cannot decide whether topic {unknown[0]} is "
                 "still the one in the ledger, because no broker gave its topic id, now or when the entry was written; "
-                "set kafka: bootstrap.servers in recon.yml, or start at the offsets that `recon offsets` prints"
+                "set kafka: bootstrap.servers in recon.yml, or start at the offsets that "
+                f"`{command('recon offsets', self._pipeline, self._sink.name)}` prints"
             )
         return coverage.remainder(covered, batch.ranges)
 

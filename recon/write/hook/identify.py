@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from recon.base.errors import ConfigError, EvidenceError
 from recon.base.storage import Storage
+from recon.base.text import command
 from recon.model import CheckpointBatch
 from recon.model.offsets import OffsetSpan
 from recon.model.positions import SourceKind, id_in, is_kafka, kind_of
@@ -63,7 +64,7 @@ def identify(
         raise EvidenceError(
             f"checkpoint {storage.uri} has no start offsets for micro-batch {batch_id} (offsets/{batch_id - 1} or "
             "sources/0/0 is missing), so its range cannot be recorded; restore the file, or start a fresh checkpoint "
-            "with the offsets that `recon offsets` prints"
+            f"with the offsets that `{command('recon offsets', pipeline)}` prints"
         )
     return Batch(
         query_id=query_id,

@@ -12,7 +12,7 @@ from recon import foreach_batch, read_kafka
 from recon.base.errors import ConfigError
 from recon.checks.binding import bind
 from recon.model.offsets import OffsetSpan
-from recon.recovery.repair.witnesses import refusal
+from recon.recovery.repair.witnesses import ability_of
 from recon.recovery.starting_offsets import starting_offsets
 from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry
@@ -106,7 +106,10 @@ def test_commands_about_kafka(tmp_path: Path) -> None:
     spark: Any = None
     with raises(ConfigError):
         read_kafka(spark, project, "orders")
-    assert "reads files of landing/orders" in refusal(project, project.pipelines[0], project.pipelines[0].sinks[0])
+    assert (
+        "reads files of landing/orders"
+        in ability_of(project, project.pipelines[0], project.pipelines[0].sinks[0]).refused
+    )
 
 
 def test_no_new_query_begins_at_a_position(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from recon.checks.binding import bind
 from recon.model.delta_offsets import BEGINNING, offset_of
 from recon.model.offsets import OffsetSpan
 from recon.project import Project
-from recon.recovery.repair.witnesses import refusal
+from recon.recovery.repair.witnesses import ability_of
 from recon.recovery.starting_offsets import starting_offsets
 from recon.write.ledger import open_ledger
 from tests.support.ledger_entries import entry
@@ -114,8 +114,9 @@ def test_commands_about_kafka(tmp_path: Path) -> None:
     spark: Any = None
     with raises(ConfigError):
         read_kafka(spark, project, "orders")
-    assert "reads the Delta table bronze/orders" in refusal(
-        project, project.pipelines[0], project.pipelines[0].sinks[0]
+    assert (
+        "reads the Delta table bronze/orders"
+        in ability_of(project, project.pipelines[0], project.pipelines[0].sinks[0]).refused
     )
 
 

@@ -18,7 +18,7 @@ from recon.model import REPAIRS, LedgerEntry, ReconStamp, SinkCommit, offsets_te
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Pipeline, Project, Sink, load, sink_class
 from recon.recovery.repair.plan import PlannedRange
-from recon.recovery.repair.witnesses import refusal
+from recon.recovery.repair.witnesses import ability_of
 from recon.testing import MicroBatch, only_built_in, verify_repair
 from recon.write.hook.epochs import BatchToWrite
 from recon.write.ledger import Ledger, open_ledger
@@ -91,9 +91,9 @@ def project(folder: Path, kind: str) -> tuple[Project, Pipeline, Sink]:
 def test_a_sink_is_repaired_where_its_class_says_through_what(tmp_path: Path) -> None:
     plan_three(tmp_path / "checkpoints/orders")
     loaded, pipeline, sink = project(tmp_path, "json_lines")
-    assert "a repair writes no sinks of kind json_lines" in refusal(loaded, pipeline, sink)
+    assert "a repair writes no sinks of kind json_lines" in ability_of(loaded, pipeline, sink).refused
     loaded, pipeline, sink = project(tmp_path, NUMBERED)
-    assert refusal(loaded, pipeline, sink) == ""
+    assert ability_of(loaded, pipeline, sink).refused == ""
     assert type(open_repair(loaded, "orders", sink)) is RepairStore
     able = sink.repair_ability
     assert (able.refused, able.only_unread) == ("", "") and able.no_removal.startswith("a repair removes no rows")
