@@ -199,7 +199,7 @@ def probe(
     committed: Sequence[Range] = (),
     *,
     log_start: int = 0,
-    last_stable: int = 10_000,
+    last_stable: int = 1_000_000,
     truncated: str | None = None,
     partition: int = 0,
 ) -> dict[tuple[str, int], ProbeAnswer]:

@@ -427,9 +427,10 @@ def test_duplicates_of_earlier_periods_are_not_judged_again() -> None:
 
 def test_rows_of_a_recreated_topic_share_offsets_lawfully() -> None:
     slice_ = ledger(Entry(0, (0, 10)), Entry(1, span(0, 6, topic_id="id-2"), rows_written=5, rows_read=5))
-    assert passed(judged(slice_, rows(group(0, (0, 10)), group(1, (0, 5))), probes=probe([(5, 6)])))
+    records = probe([(0, 6)], [(0, 5)], [(0, 5)])
+    assert passed(judged(slice_, rows(group(0, (0, 10)), group(1, (0, 5))), probes=records))
     thrice = rows(group(0, (0, 10)), group(1, (0, 5)), group(7, (2, 3)))
-    assert told(judged(slice_, thrice, probes=probe([(5, 6)]))) == [("DUPLICATE", 0, 2, 3)]
+    assert told(judged(slice_, thrice, probes=records)) == [("DUPLICATE", 0, 2, 3)]
     beyond = rows(group(0, (0, 10)), group(1, (0, 5)), group(7, (3, 8)))
     assert ("DUPLICATE", 0, 3, 5) in told(judged(slice_, beyond, probes=probe([(5, 6)])))
 
