@@ -18,6 +18,7 @@ from recon.judge.history.table_history import TableHistory, history_of
 from recon.judge.row_counts import Counts, Filtered, Processing, counted_entries
 from recon.judge.source import Source
 from recon.judge.stateful_operators import Operators, operators_of
+from recon.judge.subscription import Subscription
 from recon.model import LedgerSlice, SinkCommit, Witnesses, Writing, known
 from recon.model.once import Derived
 from recon.model.proof import memory_of
@@ -60,6 +61,11 @@ class SinkCase:
         if self.history is None:
             return self.entered
         return with_unrecorded_commits(self.entered, self.history, self.time, self._checkpoint)
+
+    @cached_property
+    def subscription(self) -> Subscription:
+        """Which topic partitions the query is to read, and up to where it has."""
+        return Subscription.of(self.witnesses)
 
     @cached_property
     def unrecorded(self) -> Sequence[SinkCommit]:

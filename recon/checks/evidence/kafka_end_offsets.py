@@ -16,7 +16,6 @@ from recon.judge.case import SinkCase
 from recon.judge.coverage import Coverage, Key, TopicIncarnation, coverage
 from recon.judge.findings import Findings, no_entries, offsets
 from recon.judge.kafka.clusters import Move
-from recon.judge.subscription import Subscription
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -203,7 +202,7 @@ class _Topic:
         source = [of[-1] for other, of in covered.incarnations.items() if other.source == key.source]
         if last is not None and max(covered.last_read(read) or 0 for read in source) == newest != last:
             head = covered.slice.heads[newest]
-            if not Subscription.of(self.case.witnesses).names(key.topic):
+            if not self.case.subscription.names(key.topic):
                 _report_left(key, self.behind.pop(key), self.findings)
                 return
             self.findings.add(
@@ -226,7 +225,7 @@ class _Topic:
 
     def _judge_unread_topic(self, key: Key, partition: KafkaPartition) -> None:
         """A partition of a topic that recon.yml names, and that no micro-batch of the period reads."""
-        subscribed = Subscription.of(self.case.witnesses)
+        subscribed = self.case.subscription
         self._count(key, partition, subscribed.read_before(key, self.topic.topic_id))
         if self.case.ledger.later or self.case.time.is_past or subscribed.plans(key):
             return  # it may be read since
@@ -360,7 +359,7 @@ def _since(covered: Coverage, checkpoint: CheckpointWitness | None) -> Sequence[
 
 def _report_all_left(case: SinkCase, looked_at: frozenset[str], findings: Findings) -> None:
     if not case.time.is_past:
-        for key, span in Subscription.of(case.witnesses).left_waiting(looked_at):
+        for key, span in case.subscription.left_waiting(looked_at):
             _report_left(key, span, findings)
 
 
@@ -380,7 +379,7 @@ def _judge_missing_topic(
         _judge_missing(key, incarnation.walked.frontier, case.witnesses, findings)
     if incarnation_of or case.time.is_past:
         return
-    subscribed = Subscription.of(case.witnesses)
+    subscribed = case.subscription
     ends = subscribed.previous.log_ends if subscribed.previous is not None else {}
     unread = [Key(0, topic, partition) for topic, partition in ends if topic == name]
     for key in unread:
