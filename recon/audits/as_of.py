@@ -1,8 +1,9 @@
 """A compliance report derived again as of its own time: what came later is left out, and named.
 
-What came later is not found by clocks alone. An entry, or a state of the proof, is left out where its hashed time is
-after that of the report, and its place in the chain is behind all that the report has or that was there before. Results
-of audits that the report does not list are left out, too. Whatever is in doubt stays, and is a difference.
+What came later is not found by clocks alone. An entry, or a state of the proof, is left out where two things are so:
+its hashed time is after the report's, and its place in the chain is behind all that the report has or that was there
+before. Results of audits that the report does not list are left out, too. Whatever is in doubt stays, and is a
+difference.
 """
 
 from __future__ import annotations

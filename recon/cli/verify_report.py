@@ -30,7 +30,7 @@ def verify(
 
     A report: from ledger and proof, for the report's period and as of its own time; what came later is listed. What an
     HTML page or a PDF shows is compared with the data in it. Exit 0 when all is the same, 1 when something differs or
-    could not be compared, 2 when the file is no compliance report, truncated, edited or of a newer version.
+    could not be compared. Exit 2 when the file is no compliance report, truncated, edited or of a newer version.
 
     A pack: by the keys of --key, or those of recon.yml; the ledger is not read. Exit 0 when all is right, 1 when
     something is wrong or could not be proved, 2 when its page was edited.

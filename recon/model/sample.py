@@ -86,8 +86,8 @@ class LedgerHead(NamedTuple):
 class SampledWrite:
     """A ledger entry whose ranges hold the record, and what the sink's own record says of it.
 
-    `confirmed` is True where the sink's record of the write was found, False where it was looked for and is not there,
-    None where it could not be looked at or the sink keeps none. `by` says who wrote it.
+    `confirmed` is True where the sink's record of the write was found, and False where it was looked for and is not
+    there. It is None where nobody could look, or the sink keeps none. `by` says who wrote it.
     """
 
     epoch: int

@@ -28,9 +28,10 @@ class Atomicity(EvidenceCheck):
     Of a pipeline with `routes` the sinks they lead to are judged, of others all sinks. First: a micro-batch that one
     sink's ledger has, every other's has too, unless its offsets came there with another micro-batch or a repair. The
     newest one may still be on its way; Spark's checkpoint, where it can be read, says whether it is finished. A sink
-    that was added later is judged from its first micro-batch on. Second, for routes: what a route took in (rows
-    written, quarantined, and reduced by the sink itself) and the records counted for other routes or dropped by the
-    transform are as many as were read. It needs the ledger only; with fewer than two sinks it is skipped.
+    that was added later is judged from its first micro-batch on. Second, for routes: the numbers add up. A route took
+    in rows (written, quarantined, reduced by the sink itself); other records were counted for other routes, or dropped
+    by the transform. Together these are as many as were read. It needs the ledger only; with fewer than two sinks it is
+    skipped.
 
     Example:
         data_tests:

@@ -20,9 +20,9 @@ class LedgerIntegrity(EvidenceCheck):
     """The ledger's chain of entries is whole: none edited, none removed.
 
     Every entry carries a SHA-256 over its content, its ranges and the hash of the entry before it. This check verifies
-    the hashes of the period's entries and of those that the period continues from, the history of the ledger's own
-    table, and that the last entry of the previous audit is still there. It needs the ledger alone. Every other check
-    relies on what is verified here.
+    the hashes of the period's entries, and of those that the period continues from. It verifies the history of the
+    ledger's own table, and that the last entry of the previous audit is still there. It needs the ledger alone. Every
+    other check relies on what is verified here.
     """
 
     test: ClassVar[str] = "ledger_integrity"

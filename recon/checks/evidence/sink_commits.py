@@ -25,7 +25,7 @@ class SinkCommits(EvidenceCheck):
 
     What `delta_history` is to Delta tables, for every other sink: the record is the `recon_ledger` table beside a
     database table, the markers of a Kafka topic, the manifests of a folder of files. It is written in one step with the
-    rows, so it says what the sink holds whatever became of the ledger, and it holds the sink to the guarantee it
+    rows, so it says what the sink holds whatever became of the ledger. The check holds the sink to the guarantee it
     claims. It needs the ledger and the sink, and no Spark.
     """
 

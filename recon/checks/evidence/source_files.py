@@ -26,9 +26,9 @@ from recon.model.positions import SourceKind
 class SourceFilesRead(AgeCheck):
     """The files of the folder that the query reads (`source: {files: …}`), against the log of Spark's file source.
 
-    Proves that every file of the folder was read, once, and says which wait, which Spark passes over without an
-    error, and which were written again after they had been read. "complete" rests on it. It needs the ledger, the
-    checkpoint's log of files and a listing of the folder, and no Spark.
+    Proves that every file of the folder was read, once. It says which files wait, which ones Spark passes over without
+    an error, and which ones were written again after they had been read. "complete" rests on it. It needs the ledger,
+    the checkpoint's log of files and a listing of the folder, and no Spark.
 
     Args:
         warn_after: the age of the oldest file that waits from which on lag warns, as `{count: 5, period: minute}`.

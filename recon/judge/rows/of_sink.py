@@ -1,7 +1,7 @@
 """What counts leave open of a sink, and its rows, where they are known: source_rows and the account begin here.
 
-Where nothing but the rows of some micro-batches is in question, nothing changed the sink's rows since, and the query
-appends to a Delta table, their rows are those of the data files that the commits added. They are read without Spark.
+Often the rows of some micro-batches alone are in question. Where the query appends to a Delta table, and nothing
+changed its rows since, these are in the data files that the commits added. They are read without Spark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The spot check: rows that some commits added, read from their data files without Spark, against what was counted.
 
-Counts and fingerprints of the write do not show a row that a transform loses while it filters others and doubles one,
-nor what the sink made of the rows that it was given. The rows of a commit show both. What contradicts is a reason to
-read the sink's rows; the verdict rests on those.
+Counts and fingerprints of the write do not show a row that a transform loses while it filters others and doubles one.
+Nor do they show what the sink made of the rows that it was given. The rows of a commit show both. What contradicts is a
+reason to read the sink's rows; the verdict rests on those.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class SpotCheck:
     def chosen(self, most: int, apart_from: Collection[int] = (), *, made: bool = False) -> list[int]:
         """The versions whose rows are to be read, at most so many rows, and in each audit others.
 
-        First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did
-        not report what the sink was given, then a handful of the others. None is of `apart_from`; `made` is as in
+        First those whose entries were restored. Then those of micro-batches that were filtered, or of which Spark did
+        not report what the sink was given. Then a handful of the others. None is of `apart_from`; `made` is as in
         `_appends`.
         """
         ledger, commits = self.counts.ledger, self._appends(made=made)
