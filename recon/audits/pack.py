@@ -19,7 +19,7 @@ from recon.write.ledger import columns, open_ledger
 from recon.write.ledger.chain import sealed_text
 from recon.write.ledger.heads import leaves, signing
 from recon.write.ledger.heads.merkle import beside
-from recon.write.ledger.heads.signing import Known
+from recon.write.ledger.heads.notes import Head
 from recon.write.ledger.ledger import Ledger
 from recon.write.ledger.store import Filter
 
@@ -37,10 +37,14 @@ def pack(project: str | Path | Project, from_: datetime | date | str, to: dateti
     report = compliance(project, from_, to)
     keys = signing.public_keys(project)
     known = signing.known_heads(project, keys)
+    unread = project.mask("; ".join(known.unread))
     ledger, until = open_ledger(project), instant("to", to, ends=True)
     now = utc_now()
     until = None if until is None or until >= now else until
-    chains = tuple(_chain(project, ledger, report, sink, until, known) for sink in report.sinks)
+    chains = tuple(
+        _compared(_chain(project, ledger, report, sink, until, known.newest.get((sink.pipeline, sink.sink))), unread)
+        for sink in report.sinks
+    )
     entries = sum(len(chain.texts) for chain in chains)
     if entries > MOST_ENTRIES:
         raise ConfigError(
@@ -58,20 +62,21 @@ def pack(project: str | Path | Project, from_: datetime | date | str, to: dateti
     )
 
 
+def _compared(chain: PackedChain, unread: str) -> PackedChain:
+    """The chain without its head while a place could not be compared, as that may have a larger one."""
+    return replace(chain, note="", path=(), reason=unread) if unread and chain.note else chain
+
+
 def _chain(
     project: Project,
     ledger: Ledger,
     report: ComplianceReport,
     sink: SinkCompliance,
     until: datetime | None,
-    known: Known,
+    head: Head | None,
 ) -> PackedChain:
-    """One sink's entries of the period, and what leads from them to its newest signed head.
-
-    While a place could not be compared, no head is the newest: the place may have a larger one.
-    """
+    """One sink's entries of the period, and what leads from them to its newest signed head."""
     names = (sink.pipeline, sink.sink)
-    head = known.newest.get(names)
     run = ledger.slice(*names, report.period_from, until)
     # An entry that is stored twice is one.
     texts = {
@@ -98,8 +103,6 @@ def _chain(
             reason = f"{head}, is older than the period"
         else:
             path = tuple(beside(tree, begin, min(begin + len(beside_it), head.size), head.size))
-    if head is not None and not reason and known.unread:
-        path, reason = (), project.mask("; ".join(known.unread))
     return PackedChain(
         pipeline=sink.pipeline,
         sink=sink.sink,
