@@ -36,12 +36,14 @@ def pack(project: str | Path | Project, from_: datetime | date | str, to: dateti
     project = as_project(project)
     report = compliance(project, from_, to)
     keys = signing.public_keys(project)
-    newest = signing.known_heads(project, keys).newest
+    known = signing.known_heads(project, keys)
+    unread = project.mask("; ".join(known.unread))
     ledger, until = open_ledger(project), instant("to", to, ends=True)
     now = utc_now()
     until = None if until is None or until >= now else until
     chains = tuple(
-        _chain(project, ledger, report, sink, until, newest.get((sink.pipeline, sink.sink))) for sink in report.sinks
+        _compared(_chain(project, ledger, report, sink, until, known.newest.get((sink.pipeline, sink.sink))), unread)
+        for sink in report.sinks
     )
     entries = sum(len(chain.texts) for chain in chains)
     if entries > MOST_ENTRIES:
@@ -58,6 +60,11 @@ def pack(project: str | Path | Project, from_: datetime | date | str, to: dateti
         keys=tuple(map(str, keys)),
         chains=chains,
     )
+
+
+def _compared(chain: PackedChain, unread: str) -> PackedChain:
+    """The chain without its head while a place could not be compared, as that may have a larger one."""
+    return replace(chain, note="", path=(), reason=unread) if unread and chain.note else chain
 
 
 def _chain(

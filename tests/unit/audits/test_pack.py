@@ -8,11 +8,13 @@ import pytest
 
 from recon.audits import pack as packs
 from recon.audits.pack import pack
+from recon.audits.verify_pack import verify
 from recon.base.errors import ConfigError
 from recon.model.pack import figures_of
 from recon.reports.pack import render
 from recon.write.ledger import open_ledger
 from recon.write.ledger.heads import leaves, merkle
+from recon.write.ledger.heads.signing import public_keys
 from tests.support.heads import grow, linked, publish_heads, rewrite, signing_project
 
 PERIOD = ("2026-11-20", "2026-11-21")
@@ -79,3 +81,15 @@ def test_a_period_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytes
     grow(project, 5)
     with pytest.raises(ConfigError, match="the period has 5 entries, and a page can hold 4"):
         pack(project, *PERIOD)
+
+
+def test_a_place_that_cannot_be_compared_is_named_and_nothing_is_right_over_it(tmp_path: Path) -> None:
+    project = signing_project(tmp_path)
+    grow(project, 5)
+    document = publish_heads(project)
+    (tmp_path / "outside" / document.name).write_text("x")  # the copy beside the ledger is right
+    (chain,) = pack(project, *PERIOD).chains
+    assert (chain.note, chain.path) == ("", ()) and "could not be compared" in chain.reason
+    assert str(tmp_path / "outside") in chain.reason
+    found = verify(pack(project, *PERIOD), public_keys(project), given=True)
+    assert found.state == "unproved"

@@ -24,6 +24,7 @@ _NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}\.json")
 _ADDED = re.compile(rf":[0-7]{{6}} 100[0-7]{{3}} [0-9a-f]+ ([0-9a-f]+) [A-Z]\t({_NAME.pattern})")
 _AT_ONCE = 1 << 25  # bytes of documents in memory
 _COMMAND_S = 60.0
+_MOST_SAID = 500  # characters of why a place does not have a document
 _KAFKA_S = 15.0
 _CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
 
@@ -37,7 +38,8 @@ def publish(project: Project, document: Document) -> tuple[list[str], list[str]]
             published.append(project.mask(place.name))
         except Exception as error:  # whatever a client library raises
             reason = str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
-            failed.append(project.mask(f"{place.name}: {reason}"))
+            # Cut last: of a secret that was cut before, the rest would be shown.
+            failed.append(project.mask(f"{place.name}: {reason}")[:_MOST_SAID])
     return published, failed
 
 
@@ -134,7 +136,7 @@ def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"")
         raise LedgerError(f"it took longer than {_COMMAND_S:g} s") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()[:1]
-        raise LedgerError(f"it ended with exit code {done.returncode}{f': {said[0][:200]}' if said else ''}")
+        raise LedgerError(f"it ended with exit code {done.returncode}{f': {said[0]}' if said else ''}")
     return done.stdout
 
 

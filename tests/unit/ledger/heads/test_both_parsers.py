@@ -6,10 +6,13 @@ from random import Random
 
 import pytest
 
+from recon.audits.verify_pack import verify
 from recon.base.errors import ConfigError, LedgerError
+from recon.model.pack import Pack, PackedChain
 from recon.write.ledger.heads.documents import parse
 from recon.write.ledger.heads.keys import PublicKey
-from tests.support.signed_documents import KEY, VECTORS, changed
+from tests.support.heads import NOW
+from tests.support.signed_documents import COPY, KEY, VECTORS, changed
 from tests.unit.ledger.heads.test_independent_verifier import THEIRS
 
 Read = tuple[list[tuple[str, int, bytes]], dict[str, tuple[int, list[bytes]]]] | None
@@ -41,6 +44,31 @@ def _theirs(content: bytes) -> Read:
 def test_both_take_what_the_grammar_has_and_nothing_else(content: str | bytes, right: bool) -> None:
     given = content if isinstance(content, bytes) else content.encode(errors="surrogatepass")
     assert (_ours(given) is not None, _theirs(given) is not None) == (right, right)
+
+
+_NOTES = [vector for vector in VECTORS if isinstance(vector[1], str) and not vector[1].lstrip().startswith(("{", "["))]
+
+
+@pytest.mark.parametrize(("note", "right"), [vector[1:] for vector in _NOTES], ids=[vector[0] for vector in _NOTES])
+def test_a_pack_takes_the_notes_of_the_grammar_and_nothing_else(note: str, right: bool) -> None:
+    sink = "copy" if note == COPY.note else "orders"
+    chain = PackedChain(
+        pipeline="orders",
+        sink=sink,
+        before=None,
+        texts=(),
+        after=None,
+        begin=0,
+        path=(),
+        note=note,
+        reason="",
+        answer="",
+    )
+    given = Pack(
+        project="lake", recon_version="1", generated_at=NOW, period_from=NOW, period_to=NOW, keys=(), chains=(chain,)
+    )
+    state = verify(given, [KEY.public], given=True).chains[0].checks["signature"].state
+    assert (state == "right") is right
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,24 @@ pipelines:
     assert SEED not in repr(project) and "hunter2" not in repr(project)
 
 
+def test_a_long_line_of_a_command_is_cut_behind_its_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recon.project import load
+
+    monkeypatch.setenv("TOKEN", "hunter2-hunter2")
+    fails = "import sys; sys.exit('-' * int(sys.argv[1]) + ' ' + sys.argv[2])"
+    places = "".join(
+        f"""    - command: ["{sys.executable}", -c, "{fails}", "{before}", "{{{{ env_var('TOKEN') }}}}"]\n"""
+        for before in (185, 192, 2000)
+    )
+    (tmp_path / "recon.yml").write_text(
+        f"version: 2\nname: lake\nledger: _recon\nheads:\n  publish:\n{places}"
+        "pipelines:\n  - {name: orders, checkpoint: cp, sinks: [{name: orders, target: orders}]}\n"
+    )
+    _, said = publish(load(tmp_path), Document(origin="lake", heads=()))
+    assert [sentence.endswith("- ***") for sentence in said] == [True, True, False]
+    assert not any("hunter" in sentence for sentence in said) and max(map(len, said)) == 500
+
+
 def test_a_topic_takes_the_document(tmp_path: Path) -> None:
     """librdkafka's own mock broker; recon's settings override what would lose the document."""
     conf = {"test.mock.num.brokers": "1", "acks": "0", "group.id": "readers", "auto.offset.reset": "earliest"}
