@@ -22,6 +22,7 @@ from recon.judge.second_calls import filtered_for_sure
 from recon.judge.stateful_operators import Operators
 from recon.model import CountedRows, EntryHead, LedgerSlice
 from recon.model.fingerprint import of_entries
+from recon.model.grouping import grouped
 from recon.model.memory import SinkAudit, SinkMemory
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.once import kept
@@ -172,6 +173,25 @@ class ReadStretches:
         self.stretches = stretches
         self.keys = {key for key, _ in stretches}
         self.incarnations = max((len(covered.incarnations[key]) for key in self.keys), default=1)
+
+    @cached_property
+    def by_topic(self) -> Sequence[ReadStretches]:
+        """The same for each topic of the name: an offset of one is another record than that of another."""
+        if self.incarnations == 1:
+            return [self]
+        found = grouped((self._topic_id(key, stretch), (key, stretch)) for key, stretch in self.stretches)
+        return [ReadStretches(self.covered, mine) for mine in found.values()]
+
+    def readings_of(self, topic_id: str | None, wanted: Spans) -> Iterator[Piece]:
+        """`readings` of the topic with this id, and of those without one; of all where it is None."""
+        for of_topic in self.by_topic:
+            ids = {self._topic_id(*read) for read in of_topic.stretches}
+            if topic_id is None or not ids.isdisjoint((topic_id, None)):
+                yield from of_topic.readings(wanted)
+
+    def _topic_id(self, key: Key, stretch: Stretch) -> str | None:
+        incarnation = self.covered.incarnation_of(key, stretch.first, stretch.start)
+        return incarnation.topic_id if incarnation is not None else None
 
     @cached_property
     def ranges(self) -> Spans:

@@ -127,6 +127,26 @@ def test_records_that_were_skipped_behind_an_open_transaction() -> None:
     right(world, later(world))
 
 
+@pytest.mark.parametrize("by", ["reader", "sink"])
+def test_records_of_a_topic_made_anew_are_lost_at_offsets_whose_question_was_accepted(
+    by: Literal["reader", "sink"],
+) -> None:
+    """What somebody accepted are offsets of the former topic, which are other records."""
+    world = World()
+    world.produce(5, transaction="aborted")
+    world.micro_batch()
+    world.recreate()
+    world.new_checkpoint()
+    world.micro_batch()
+    audit(world)
+    accept(world)
+    world.produce(3)
+    world.micro_batch(lose=range(6), by=by)
+    assert world.truth.lost
+    for judgement in (audit(world), later(world, days=1), audit(world, full=True)):
+        right(world, judgement)
+
+
 def test_records_that_were_lost_of_a_topic_made_anew_whose_rows_have_the_same_offsets() -> None:
     """The rows of the new topic, in other micro-batches, must not stand for them."""
     world = ran(2)

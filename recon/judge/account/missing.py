@@ -16,7 +16,7 @@ from recon.judge.history.table_history import removes_rows
 from recon.judge.row_counts import Counts, Piece
 from recon.judge.rows.rewriting import SourceCounts
 from recon.judge.rows.sink_rows import Explained, SinkRows, tell_explained
-from recon.model import Code, EntryHead, Finding
+from recon.model import Code, EntryHead
 from recon.model.account import OffsetClass
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
@@ -71,7 +71,7 @@ def judge_missing(sink: SinkRows, found: Sequence[Classified]) -> Counter[str]:
         else:
             sink.report(what.code, pieces, what.what, records=what.records, undecidable=what.undecidable)
     _judge_lost(sink)
-    _judge_hidden(sink)
+    _judge_hidden(sink, found)
     had_a_row = any(each.is_removed or each.told == LEFT_OUT for each in found)
     _report_other_pipelines(sink, removed=had_a_row)
     return tell_explained(explained, "row", sink.findings)
@@ -108,11 +108,11 @@ def _of_recreated(sink: SinkRows) -> set[int]:
     return {piece.entry for stretches in several for piece in stretches.readings(stretches.ranges)}
 
 
-def _judge_hidden(sink: SinkRows) -> None:
+def _judge_hidden(sink: SinkRows, found: Sequence[Classified]) -> None:
     """Offsets without a row, as counts tell, where a row of another topic of the name has the same offset."""
-    told_of = [finding for finding in sink.findings.items if finding.code is not Code.EXPLAINED]
-    told_of += [o.finding for o in (sink.proof.open if sink.proof else ()) if o.accepted is not None]
-    told = offsets_in(told_of, sink.counts)
+    told = accepted_offsets(sink.proof, sink.counts)
+    for each in found:
+        told[each.piece.entry] += each.piece.size if each.told is not None else 0
     for entry, offsets in hidden(sink).items():
         head = sink.ledger.heads[entry]
         if told[entry] < _without(sink, entry) and not _was_proved(sink, head) and _is_unsure(sink, entry):
@@ -142,19 +142,14 @@ def _is_unsure(sink: SinkRows, entry: int) -> bool:
 
 def accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
     """How many offsets of each entry somebody accepted."""
-    return offsets_in([o.finding for o in (proof.open if proof else ()) if o.accepted is not None], counts)
-
-
-def offsets_in(findings: Sequence[Finding], counts: Counts) -> Counter[int]:
-    """How many offsets of each entry the findings name."""
+    accepted = [o.finding for o in (proof.open if proof else ()) if o.accepted is not None]
     found = Counter[int]()
     for (topic, topic_id, partition), spans in spans_by(
-        ((f.topic or "", f.topic_id, f.partition or 0), f.span) for f in findings if f.span is not None
+        ((f.topic or "", f.topic_id, f.partition or 0), f.span) for f in accepted if f.span is not None
     ).items():
         stretches = counts.judged.get((topic, partition))
-        for piece in stretches.readings(spans) if stretches is not None else ():
-            of = counts.covered.incarnation_of(piece.key, piece.entry, piece.start)
-            found[piece.entry] += piece.size if of is None or topic_id in (None, of.topic_id) else 0
+        for piece in stretches.readings_of(topic_id, spans) if stretches is not None else ():
+            found[piece.entry] += piece.size
     return found
 
 

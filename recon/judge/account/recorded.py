@@ -234,7 +234,7 @@ def _absent(sink: SinkRows) -> Iterator[Piece]:
     """
     for where, stretches in sink.counts.judged.items():
         absent = looked_for(sink, where).minus(sink.present.get(where, Spans()))
-        for piece in stretches.pieces(absent):
+        for piece in (piece for of_topic in stretches.by_topic for piece in of_topic.pieces(absent)):
             if sink.writing.observed or not sink.ledger.heads[piece.entry].is_observed:
                 yield piece
 

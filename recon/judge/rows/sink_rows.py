@@ -194,7 +194,7 @@ def report(
 
     `records`: each of the offsets is known to be that of a record. `where` are further fields of `Finding`.
     """
-    for joined in _joined(pieces):
+    for joined in (joined for mine in _by_topic(ledger, pieces) for joined in _joined(mine)):
         first, last = (ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
         key, start, end = joined[0].key, joined[0].start, joined[-1].end
         by = f"{named(first)} to {named(last)}" if first is not last else named(first)
@@ -242,6 +242,19 @@ def tell_explained(explained: Explained, without: str, findings: Findings) -> Co
             )
             findings.add(Code.EXPLAINED, message, topic=topic, partition=partition)
     return total
+
+
+def _by_topic(ledger: LedgerSlice, pieces: Iterable[Piece]) -> Iterable[Sequence[Piece]]:
+    """The pieces apart by topic, where several topics of a name were read: their offsets are other records."""
+    several = list(pieces)
+    names = {piece.key.topic for piece in several}
+    if len({topic_id for _, name, topic_id in ledger.ranges.topics if name in names} - {None}) <= len(names):
+        return [several]
+    return grouped((_topic_id(ledger, piece), piece) for piece in several).values()
+
+
+def _topic_id(ledger: LedgerSlice, piece: Piece) -> str | None:
+    return next((r.topic_id for r in ledger.ranges.of(piece.entry) if (r.topic, r.partition) == piece.where), None)
 
 
 def _joined(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

@@ -178,7 +178,7 @@ def test_rows_put_aside_in_an_earlier_life_of_a_topic_explain_nothing_of_the_new
     there = [group(0, (0, 7), rows=14)]
     waits = (group(0, (7, 10)), replace(group(0, (7, 10)), epoch=1))
     both = judged(rows(*there, quarantined=waits), ledger(old, new), quarantine=LOST)
-    assert both.evidence["explained"] == {"quarantined": 3} and Code.GAP not in codes(both)
+    assert both.evidence["explained"] == {"quarantined": 6} and Code.GAP not in codes(both)
     for left in waits:
         one = judged(rows(*there, quarantined=(left,)), ledger(old, new), quarantine=LOST)
         assert one.evidence["explained"] == {} and ("GAP", 0, 7, 10) in told(one)
