@@ -21,7 +21,7 @@ from recon.model.account import OffsetClass
 from recon.model.grouping import spans_by
 from recon.model.ledger import named
 from recon.model.offsets import Spans
-from recon.model.proof import SinkProof
+from recon.model.proof import OpenFinding, SinkProof
 
 _WITH_ANSWERS = (*WITHOUT_A_RECORD, *RECORDS)  # behind those that need none
 
@@ -142,15 +142,17 @@ def _is_unsure(sink: SinkRows, entry: int) -> bool:
 
 def accepted_offsets(proof: SinkProof | None, counts: Counts) -> Counter[int]:
     """How many offsets of each entry somebody accepted."""
-    accepted = [o.finding for o in (proof.open if proof else ()) if o.accepted is not None]
     found = Counter[int]()
-    for (topic, topic_id, partition), spans in spans_by(
-        ((f.topic or "", f.topic_id, f.partition or 0), f.span) for f in accepted if f.span is not None
-    ).items():
+    for (topic, topic_id, partition), spans in _accepted(proof.open if proof is not None else ()).items():
         stretches = counts.judged.get((topic, partition))
         for piece in stretches.readings_of(topic_id, spans) if stretches is not None else ():
             found[piece.entry] += piece.size
     return found
+
+
+def _accepted(open_: Sequence[OpenFinding]) -> Mapping[tuple[str, str | None, int], Spans]:
+    found = [each.finding for each in open_ if each.accepted is not None]
+    return spans_by(((f.topic or "", f.topic_id, f.partition or 0), f.span) for f in found if f.span is not None)
 
 
 def hidden(sink: SinkRows) -> Mapping[int, int]:
